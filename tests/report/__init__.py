@@ -1,0 +1,1 @@
+"""Records for the report's tests, built in Python."""
