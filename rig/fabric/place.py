@@ -30,6 +30,7 @@ LINK_SCOPE, KERNEL_PROTO = 253, 2  # as the kernel's own route to a connected su
 # include/uapi/linux/neighbour.h: an entry of the bridge rather than of the port; and one that stays, but is another
 # place's ("permanent" means the switch itself to a bridge).
 NTF_MASTER, NUD_NOARP = 0x04, 0x40
+RTAX_RTO_MIN = 13  # linux/rtnetlink.h
 QUEUE_LENGTH = 10_000  # packets a TAP holds for its reader: the kernel's 500 are 6 ms of full frames at 1 Gb/s
 
 _HOME = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)  # the fabric's own
@@ -125,8 +126,10 @@ class Place:
         self.route.neigh("replace", dst=address, lladdr=mac(address), ifindex=number, state="permanent")
 
     def steer(self, interface: str, address: str, tcp: Mapping[str, Any]) -> None:
-        """Congestion control by route: a namespace may be forbidden the sysctl, the attribute it is not."""
-        metrics = {"cc_algo": tcp["congestion"], "rto_min": tcp["rto_min"]}
+        """Congestion control by route: a namespace may be forbidden the sysctl, the attribute it is not. The kernel goes
+        by a route's rto_min only where it is locked (tcp_rto_min in net/ipv4/tcp_output.c).
+        """
+        metrics = {"cc_algo": tcp["congestion"], "rto_min": tcp["rto_min"], "lock": 1 << RTAX_RTO_MIN}
         self.route.route(
             "replace", dst=tcp["subnet"], oif=self.number(interface), prefsrc=address.split("/")[0],
             scope=LINK_SCOPE, proto=KERNEL_PROTO, metrics=metrics,
