@@ -10,7 +10,7 @@ The map, in the order data flows:
     whatif.py, remedies.py, advice*.py, breakeven.py   `rig advise`     prospects.py   curves for the report
     calibration.py   `rig calibrate`     profiling.py   `rig profile`
     keeper.py, held.py, survey.py   a lab that stays up: `rig up`, `exec`, `status`, `capture`, `down`
-    formulas/      traffic, wire, timing, scaling, exchange, other people's rows: pure arithmetic; predict.py uses it
+    formulas/      traffic, wire, rings, timing, scaling, exchange, other people's rows; predict.py uses it
     fabric/        switches, links, shaping, delay line, read-back: a process of its own, the only user of pyroute2
     lab/           netns, docker: where nodes live, how to run a command in one; wiring, probing, changing links
     node/          what runs inside a node: launch, counters, link probe, facts; standard library only

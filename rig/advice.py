@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rig import whatif
 from rig.errors import UsageError
-from rig.formulas import timing, traffic
+from rig.formulas import rings, traffic
 from rig.formulas.edges import document, ring
 from rig.formulas.exchange import local_sgd_step
 from rig.formulas.predict import predict
@@ -153,7 +153,7 @@ def _averaging(case: Case, alike: Mapping[str, Predicted], every: int) -> dict[s
     if "step_time" in alike:
         legs, whole, waits = ring(case), alike["step_time"].value, alike["exposed_comm"]
         compute = whole - min(waits.per_node or (waits.value,))  # the slowest node's: all wait for it
-        exchange = max((timing.ring_time(size, n, leg.edge) for leg in legs), default=0.0)
+        exchange = max((rings.ring_time(size, n, leg.edge) for leg in legs), default=0.0)
         inputs = inputs | {"compute": compute, "exchange": exchange, "edges": [document(leg) for leg in legs]}
         step = local_sgd_step(compute, exchange, every)
         found["step_time"] = Predicted(step, "s", "local_sgd_step", inputs)

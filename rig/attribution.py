@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rig.formulas.edges import Leg, ring
 from rig.formulas.limits import HIDDEN
-from rig.formulas.overlap import WORKERS
+from rig.formulas.rings import WORKERS
 from rig.formulas.traffic import segments_per_chunk
 from rig.lag import Lag, Step, latest
 from rig.model import BUFFER_OVERHEAD, Case

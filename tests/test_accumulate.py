@@ -101,9 +101,12 @@ paces = st.builds(Phases, st.floats(0, 1), st.just((0.1, 0.2)), st.just(0.2), st
 
 @given(st.lists(paces, min_size=1, max_size=5), st.floats(0, 1), st.floats(0, 1))
 def test_no_machine_slows_a_step_by_more_than_its_own(nodes: list[Phases], took: float, before: float) -> None:
+    def ends(node: Phases) -> tuple[float, ...]:
+        return overlap.shared(node.ready, [Transfer(took, took)] * 2)
+
     together = overlap.slowest(nodes)
-    line = overlap.overlap(together, [Transfer(took, took)] * 2, before)
-    each = [overlap.overlap(node, [Transfer(took, took)] * 2, before).step for node in nodes]
+    line = overlap.overlap(together, ends(together), before)
+    each = [overlap.overlap(node, ends(node), before).step for node in nodes]
     assert line.step == pytest.approx(max(each)), "here all have the same backward pass"
     for node in nodes:
         view = overlap.own(node, together, line)

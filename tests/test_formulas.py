@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rig import models
-from rig.formulas import FORMULAS, speedup, timing, traffic
-from rig.formulas.overlap import Transfer, overlap
+from rig.formulas import FORMULAS, rings, speedup, timing, traffic
+from rig.formulas.overlap import Timeline, Transfer, overlap, shared
 from rig.formulas.predict import predict
-from rig.formulas.timing import Edge
+from rig.formulas.rings import Edge
 from rig.model import Phases
 from rig.plan import expand
 from rig.scenario import load
@@ -67,7 +67,7 @@ def test_every_tensor_is_in_one_bucket_in_reverse_order(tensors: list[int], cap:
 def test_one_node_sends_nothing(size: int) -> None:
     assert traffic.gloo_allreduce_payload(size, 1) == 0
     assert traffic.gloo_broadcast_payload(size, 1) == (0,)
-    assert timing.ring_time(size, 1, Edge(1e9, rtt=1)) == 0
+    assert rings.ring_time(size, 1, Edge(1e9, rtt=1)) == 0
     assert traffic.ddp_step_payload([size], [size], 1) == (0,)
 
 
@@ -101,13 +101,17 @@ phases = st.builds(
 )  # fmt: skip
 
 
+def stepped(phases: Phases, buckets: list[Transfer], before: float = 0.0) -> Timeline:
+    return overlap(phases, shared(phases.ready, buckets), before)
+
+
 @given(phases, st.data())
 def test_a_step_is_bounded_by_its_parts(one: Phases, data: st.DataObject) -> None:
     times = data.draw(st.lists(st.floats(0, 5), min_size=len(one.ready), max_size=len(one.ready)))
     before = data.draw(st.floats(0, 1))
     shares = data.draw(st.lists(st.floats(0.01, 1), min_size=len(one.ready), max_size=len(one.ready)))
     buckets = [Transfer(time, time * share) for time, share in zip(times, shares, strict=True)]
-    line = overlap(one, buckets, before)
+    line = stepped(one, buckets, before)
     assert max(line.compute, line.comm) <= line.step * (1 + 1e-12) + 1e-12
     assert line.step <= (line.compute + line.comm) * (1 + 1e-12) + 1e-12
     assert line.exposed == pytest.approx(line.step - line.compute, abs=1e-9)
@@ -123,21 +127,21 @@ def test_without_delay_the_last_bucket_ends_as_if_they_came_one_after_another(on
     end = 0.0
     for ready, time in zip(one.ready, times, strict=True):
         end = max(ready, end) + time
-    line = overlap(one, [Transfer(time, time) for time in times])
+    line = stepped(one, [Transfer(time, time) for time in times])
     assert max(line.ends) == pytest.approx(end)
     assert line.comm == pytest.approx(sum(times))
 
 
 @given(phases)
 def test_without_communication_a_step_is_its_compute(one: Phases) -> None:
-    line = overlap(one, [Transfer(0.0, 0.0)] * len(one.ready))
+    line = stepped(one, [Transfer(0.0, 0.0)] * len(one.ready))
     assert line.step == pytest.approx(one.step, abs=1e-9)
     assert line.exposed == pytest.approx(0, abs=1e-9)
 
 
 def test_overlap_by_hand() -> None:
     # Ready at 2, 4, 6 of a backward pass of 6; each takes 3. From 4 on two share: 6, 10, 11; 5 beyond that pass.
-    line = overlap(Phases(3, (2, 4, 6), 6, 1), [Transfer(3, 3)] * 3, before=0.5)
+    line = stepped(Phases(3, (2, 4, 6), 6, 1), [Transfer(3, 3)] * 3, before=0.5)
     assert (line.ends, line.step, line.exposed, line.comm) == ((6, 10, 11), 15.5, 5.5, 9.5)
 
 
@@ -151,13 +155,7 @@ def test_overlap_by_hand() -> None:
     ],
 )
 def test_one_bucket_waits_while_anothers_bytes_pass(busy: float, ends: tuple[float, ...]) -> None:
-    assert overlap(Phases(0, (0, 0, 0), 0, 0), [Transfer(4, busy)] * 3).ends == ends
-
-
-def test_two_buckets_whose_words_wait_get_less_than_the_link() -> None:
-    """Alone 2 of 3 s: half of the time lost to words is filled, so two take 2 · 2.5 s."""
-    assert overlap(Phases(0, (0, 0), 0, 0), [Transfer(3, 2, queued=True)] * 2).ends == pytest.approx((5, 5))
-    assert overlap(Phases(0, (0, 0), 0, 0), [Transfer(3, 2)] * 2).ends == pytest.approx((4, 4))
+    assert shared((0, 0, 0), [Transfer(4, busy)] * 3) == ends
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 64), nodes)

@@ -126,8 +126,8 @@ class Place:
         self.route.neigh("replace", dst=address, lladdr=mac(address), ifindex=number, state="permanent")
 
     def steer(self, interface: str, address: str, tcp: Mapping[str, Any]) -> None:
-        """Congestion control by route: a namespace may be forbidden the sysctl, the attribute it is not. The kernel goes
-        by a route's rto_min only where it is locked (tcp_rto_min in net/ipv4/tcp_output.c).
+        """Congestion control by route: a namespace may be forbidden the sysctl, the attribute it is not. The kernel
+        goes by a route's rto_min only where it is locked (tcp_rto_min in net/ipv4/tcp_output.c).
         """
         metrics = {"cc_algo": tcp["congestion"], "rto_min": tcp["rto_min"], "lock": 1 << RTAX_RTO_MIN}
         self.route.route(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from rig.formulas.limits import edges, sizes
-from rig.formulas.timing import ring_time
+from rig.formulas.rings import ring_time
 from rig.model import Case
 from rig.results import Predicted
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rig.formulas.timing import Edge, goodput
+from rig.formulas.rings import Edge
+from rig.formulas.timing import goodput
 from rig.model import Case, Direction
 from rig.topology import Hop, Ways
 

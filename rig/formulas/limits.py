@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Literal
 
-from rig.formulas.timing import Edge, ring_time, ring_wait
+from rig.formulas.rings import Edge, ring_time, ring_wait
 from rig.model import Case
 from rig.results import Predicted
 

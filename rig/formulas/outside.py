@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from rig.formulas.collectives import nccl_tree_payload, node_link_payload
 from rig.formulas.exchange import accumulated_step
-from rig.formulas.overlap import Transfer, overlap
+from rig.formulas.overlap import Transfer, overlap, shared
 from rig.formulas.speedup import throughput
 from rig.formulas.traffic import DDP_CAP
 from rig.formulas.wire import Framing, wire_share
@@ -89,4 +89,4 @@ def _synchronising(row: Row, comm: float) -> float:
     backward = BACKWARD * row.compute_s
     ready = tuple((place + 1) / count * backward for place in range(count))
     buckets = [Transfer(comm / count, comm / count)] * count
-    return overlap(Phases(FORWARD * row.compute_s, ready, backward, 0.0), buckets).step
+    return overlap(Phases(FORWARD * row.compute_s, ready, backward, 0.0), shared(ready, buckets)).step

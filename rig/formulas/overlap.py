@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rig.formulas.rings import WORKERS
 from rig.model import Phases
-
-WORKERS = 2  # threads of a gloo process group, so collectives under way at once (torch, ProcessGroupGloo)
 
 
 @dataclass(frozen=True)
@@ -17,19 +16,11 @@ class Transfer:
 
     alone: float
     busy: float
-    queued: bool = False  # see timing.Edge
 
     @property
     def share(self) -> float:
         """Of the link, 0 to 1, while nothing else is on it."""
         return self.busy / self.alone if self.alone else 0.0
-
-    @property
-    def most(self) -> float:
-        """Of the link, 0 to 1, that two such together get. Queued, their words wait behind both's data: what one has
-        alone is 2s in RTT + 2s (two segments of s seconds each under way), two have 4s in RTT + 4s.
-        """
-        return 2 * self.busy / (self.alone + self.busy) if self.queued and self.busy else 1.0
 
 
 @dataclass(frozen=True)
@@ -44,18 +35,19 @@ class Timeline:
     before: float = 0.0  # of that, before the first forward pass
 
 
-def overlap(phases: Phases, buckets: Sequence[Transfer], before: float = 0.0) -> Timeline:
-    """A step whose buckets are reduced while the backward pass of its last micro-batch goes on.
+def overlap(phases: Phases, ends: Sequence[float], before: float = 0.0) -> Timeline:
+    """A step whose buckets are reduced while the backward pass of its last micro-batch goes on, at these ends (s from
+    its start): those of rings.ring_ends with delay on a link, of `shared` else.
 
-    step = before + earlier + forward + max(backward, last end) + optimizer, with the ends of `shared`. Without delay
-    on any link the last end is that of one bucket after another, start_i = max(ready_i, end_{i−1}) (MG-WFBP, arXiv
-    1811.11141). `before` is what must arrive before the first forward pass (DDP's buffers, once a step however many
-    its micro-batches: torch/nn/parallel/distributed.py, require_forward_param_sync).
-    max(compute, comm) ≤ step ≤ compute + comm, comm counting each bucket by itself.
+    step = before + earlier + forward + max(backward, last end) + optimizer. Without delay the last end is that of one
+    bucket after another, start_i = max(ready_i, end_{i−1}) (MG-WFBP, arXiv 1811.11141). `before` is what must arrive
+    before the first forward pass (DDP's buffers, once a step however many its micro-batches:
+    torch/nn/parallel/distributed.py, require_forward_param_sync). max(compute, comm) ≤ step ≤ compute + comm, comm
+    counting each bucket by itself.
     """
-    ends = shared(phases.ready, buckets)
     exposed = before + max(0.0, max(ends, default=0.0) - phases.backward)
-    return Timeline(phases.step + exposed, phases.step, before + _covered(phases.ready, ends), exposed, ends, before)
+    comm = before + _covered(phases.ready, ends)
+    return Timeline(phases.step + exposed, phases.step, comm, exposed, tuple(ends), before)
 
 
 def slowest(nodes: Sequence[Phases]) -> Phases:
@@ -96,8 +88,7 @@ def shared(ready: Sequence[float], buckets: Sequence[Transfer]) -> tuple[float, 
     """When each bucket is reduced, from when each is ready (s): bytes as a fluid on one link.
 
     Buckets start in order, at most two at a time, for gloo has two workers; each goes no faster than by itself, both
-    together no faster than the link, by halves where it is short. So one's waiting is filled with another's bytes,
-    as far as their words get through.
+    together no faster than the link, by halves where it is short. So one's waiting is filled with another's bytes.
     """
     waiting = deque(range(len(buckets)))
     left: dict[int, float] = {}  # of those under way: what each would still take by itself
@@ -109,8 +100,7 @@ def shared(ready: Sequence[float], buckets: Sequence[Transfer]) -> tuple[float, 
             now = max(now, ready[first])
             left[first] = buckets[first].alone
             continue
-        free = min(buckets[index].most for index in left) if len(left) > 1 else 1.0
-        speeds = _speeds({index: buckets[index].share for index in left}, free)
+        speeds = _speeds({index: buckets[index].share for index in left})
         soonest = min(left, key=lambda index: left[index] / speeds[index])
         span = left[soonest] / speeds[soonest]
         if waiting and len(left) < WORKERS and ready[waiting[0]] < now + span:
@@ -123,11 +113,9 @@ def shared(ready: Sequence[float], buckets: Sequence[Transfer]) -> tuple[float, 
     return tuple(ends)
 
 
-def _speeds(shares: Mapping[int, float], free: float) -> dict[int, float]:
-    """How fast each of those under way goes, 1 being as fast as by itself: the smaller wish first, then the rest.
-    `free`: what of the link they have together.
-    """
-    speeds = {}
+def _speeds(shares: Mapping[int, float]) -> dict[int, float]:
+    """How fast each of those under way goes, 1 being as fast as by itself: the smaller wish first, then the rest."""
+    speeds, free = {}, 1.0
     for place, (index, share) in enumerate(sorted(shares.items(), key=lambda item: item[1])):
         given = min(share, free / (len(shares) - place))
         free -= given

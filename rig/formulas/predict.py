@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 from typing import Any
 
-from rig.formulas import overlap, speedup, timing, traffic
+from rig.formulas import overlap, rings, speedup, timing, traffic
 from rig.formulas.edges import Leg, document, ring
 from rig.formulas.host import alpha
 from rig.model import Allreduce, Case, Ddp, Host, Pace, Phases, Tensor
@@ -50,7 +50,7 @@ def _allreduce(case: Case, _: Phases | None, host: Host | None) -> Predictions:
     found = {"payload_tx": Predicted(payload, "B", "gloo_allreduce_payload", what, (payload,) * n)}
     if n > 1 and not unknown(case):
         legs, adds = ring(case), _added(case, host)
-        seconds = max(adds["least"], *(timing.ring_time(size, n, leg.edge) for leg in legs))
+        seconds = max(adds["least"], *(rings.ring_time(size, n, leg.edge) for leg in legs))
         inputs = what | {"edges": [document(leg) for leg in legs]} | _told(adds)
         found["step_time"] = Predicted(seconds, "s", "ring_time", inputs)
         busbw = speedup.bus_bandwidth(size, n, seconds)
@@ -101,34 +101,46 @@ def _ddp(case: Case, one_node: Phases | None, host: Host | None) -> Predictions:
     if not alone or unknown(case):
         return found
     legs, adds = ring(case), _added(case, host)
-    transfers = [_transfer(size, n, legs, adds["least"]) for size in layout.buckets]
     kinds = list(dict.fromkeys(alone))
     together = overlap.slowest(kinds)
-    line = overlap.overlap(together, transfers, _before(layout.broadcasts, n, legs))
+    ends = _ends(layout.buckets, together.ready, n, legs, adds["least"])
+    step = overlap.overlap(together, ends).step
+    line = overlap.overlap(together, ends, _before(layout.broadcasts, case, legs, step))
     views = {kind: overlap.own(kind, together, line) for kind in kinds}
     inputs |= {"accumulate": workload.accumulate, "edges": [document(leg) for leg in legs]} | _told(adds)
     inputs |= {"timeline": _drawn(together, line)}
     return found | _times(case, [views[phases] for phases in alone], inputs)
 
 
-def _transfer(size: int, nodes: int, legs: Sequence[Leg], least: float) -> overlap.Transfer:
-    """The slowest edge sets how long a bucket takes, though never less than `least` (s); the one with least goodput how
-    many of them fit at once.
+def _ends(
+    sizes: tuple[int, ...], ready: tuple[float, ...], nodes: int, legs: Sequence[Leg], least: float
+) -> tuple[float, ...]:
+    """When each bucket is reduced (s from the start of the backward pass). The slowest edge sets the pace, the one with
+    least goodput how many bytes pass at once; no bucket takes less than `least` (s).
     """
     if not legs:
-        return overlap.Transfer(0.0, 0.0)
-    slowest = max((leg.edge for leg in legs), key=lambda edge: timing.ring_time(size, nodes, edge))
-    busy = max(timing.ring_busy(size, nodes, leg.edge) for leg in legs)
-    return overlap.Transfer(max(least, timing.ring_time(size, nodes, slowest)), busy, slowest.queued)
+        return ready
+    slowest = max((leg.edge for leg in legs), key=lambda edge: rings.ring_time(max(sizes), nodes, edge))
+    edge = replace(slowest, goodput=min(leg.edge.goodput for leg in legs))
+    if edge.rtt and rings.followed(sizes, nodes):
+        ends = rings.ring_ends(ready, sizes, nodes, edge)
+        return tuple(max(end, at + least) for end, at in zip(ends, ready, strict=True))
+    spans = [(rings.ring_time(size, nodes, edge), rings.ring_busy(size, nodes, edge)) for size in sizes]
+    return overlap.shared(ready, [overlap.Transfer(max(least, alone), busy) for alone, busy in spans])
 
 
-def _before(broadcasts: Sequence[int], nodes: int, legs: Sequence[Leg]) -> float:
-    """Buffers, before the forward pass: bytes one after another, and the tree's way once, for they go together."""
+def _before(broadcasts: Sequence[int], case: Case, legs: Sequence[Leg], step: float) -> float:
+    """Buffers, before the forward pass: bytes one after another, and the tree's way once, for they go together. From
+    four nodes on most edges of the tree are none of the ring's, and so silent for a step of `step` s.
+    """
     if not legs or not broadcasts:
         return 0.0
     slowest = min((leg.edge for leg in legs), key=lambda edge: edge.goodput)
-    sent = sum(timing.broadcast_time(size, nodes, slowest) for size in broadcasts)
-    return sent + timing.broadcast_wait(nodes, max(leg.edge.rtt for leg in legs))
+    sent = sum(timing.broadcast_time(size, case.size, slowest) for size in broadcasts)
+    edge = replace(slowest, rtt=max(leg.edge.rtt for leg in legs))
+    restart = timing.slow_start_wait(sum(broadcasts), edge, step, case.tcp.rto_min / 1e9)
+    below = (case.size - 1).bit_length() - 1 if case.size > 3 else 0  # the root's first child is its neighbour
+    return sent + timing.broadcast_wait(case.size, edge.rtt) + below * restart
 
 
 def _drawn(together: Phases, line: overlap.Timeline) -> dict[str, Any]:

@@ -1,13 +1,17 @@
-"""How long one collective takes over a link, or over a path of several, with its round trip."""
+"""How long broadcasts take, and what is not gloo's; gloo's all-reduces are in rings.py."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from rig.formulas.collectives import ring_payload
-from rig.formulas.traffic import gloo_allreduce_payload, gloo_broadcast_payload, segments_per_chunk
+from rig.formulas.rings import Edge
+from rig.formulas.traffic import gloo_broadcast_payload
 from rig.model import ETHERNET_HEADER, ETHERNET_WIRE, Framing
 
+INITIAL_WINDOW = 10  # packets (RFC 6928)
+SEGMENT = 1448  # bytes of payload in a full packet of 1500 bytes
 IP_TCP_HEADERS = 52  # IPv4 20, TCP 20, timestamps option 12 (on by default in Linux) (bytes)
 
 
@@ -22,49 +26,6 @@ def goodput(rate: float, mtu: int, framing: Framing) -> float:
     return rate * (mtu - IP_TCP_HEADERS) / (mtu + overhead)
 
 
-@dataclass(frozen=True)
-class Edge:
-    """What lies between a rank and the one it sends to, as one stream of TCP meets it (emulated units)."""
-
-    goodput: float  # bit/s
-    rtt: float = 0.0  # s
-    credit: float = 0.0  # s: how long the slowest hop's token bucket takes to fill
-    queued: bool = False  # whether what goes the other way has to wait behind other data of the ring
-
-
-def ring_time(size: int, nodes: int, edge: Edge) -> float:
-    """Seconds of one ring all-reduce of `size` bytes over `nodes` ranks whose edges are alike; 0 for one node. Over
-    edges that differ the slowest sets the pace: take the largest.
-
-    The ring keeps every edge busy in both directions, so time = what one rank sends ÷ goodput + ring_wait. The
-    hosts' own time is left out: right where a bucket takes longer than that, above about 1 MB at 1 Gb/s.
-    """
-    return ring_busy(size, nodes, edge) + ring_wait(size, nodes, edge)
-
-
-def ring_busy(size: int, nodes: int, edge: Edge) -> float:
-    """Seconds in which the edge carries bytes of that all-reduce: what one rank sends ÷ goodput."""
-    return gloo_allreduce_payload(size, nodes) * 8 / edge.goodput
-
-
-def ring_wait(size: int, nodes: int, edge: Edge) -> float:
-    """Seconds in which that all-reduce waits for the edge's round trip.
-
-    A rank tells its neighbour that it is ready for a segment, and only then is the segment sent: one round trip.
-    Two segments are under way at a time, of 2(N−1)·K in all: (N−1)·K pairs, each waiting for one round trip less
-    what passes meanwhile. That is one segment; but where the word has to wait behind other data (at N = 2, in the
-    one connection there is; at a line that two edges cross, one each way, in its queue), it is only what the token
-    bucket saved up while nothing was sent. Each half (reduce-scatter, all-gather) begins with a full round trip.
-    Within 8 % of what was measured (docs/facts.md, Latency); 2(N−1) round trips for a small all-reduce.
-    """
-    pairs = (nodes - 1) * segments_per_chunk(size, nodes)
-    if pairs == 0:
-        return 0.0
-    segment = ring_busy(size, nodes, edge) / (2 * pairs)
-    passes = min(edge.credit, 2 * segment) if edge.queued else segment
-    return max(2 * edge.rtt, pairs * max(0.0, edge.rtt - passes))
-
-
 def broadcast_time(size: int, nodes: int, edge: Edge) -> float:
     """Seconds until gloo's broadcast of `size` bytes has left the root, which sends every copy down one link."""
     return gloo_broadcast_payload(size, nodes)[0] * 8 / edge.goodput
@@ -76,6 +37,24 @@ def broadcast_wait(nodes: int, rtt: float) -> float:
     """
     levels = (nodes - 1).bit_length()
     return (levels + 1) / 2 * rtt if levels else 0.0
+
+
+def slow_start_wait(size: int, edge: Edge, silent: float, rto_min: float) -> float:
+    """Seconds that a message of `size` bytes waits for acknowledgements on a connection that was silent for `silent` s.
+
+    Linux halves the congestion window for every retransmission time-out of silence (tcp_cwnd_restart; RTO = rto_min +
+    round trip), to 10 packets at least (RFC 6928). It was as large as the last such message made it, 10 and one for
+    each packet acknowledged. A window of w packets then goes out at once, and doubles a round trip later: R less the
+    time of w packets is lost each time (Cardwell, Savage and Anderson, 2000).
+    """
+    packets = ceil(size / SEGMENT)
+    window = max(INITIAL_WINDOW, (INITIAL_WINDOW + packets) >> int(silent / (rto_min + edge.rtt)))
+    waits = 0.0
+    while packets > window:
+        packets -= window
+        waits += max(0.0, edge.rtt - window * SEGMENT * 8 / edge.goodput)
+        window *= 2
+    return waits
 
 
 # ── without the library's details: for what is not gloo, and for rules of thumb ──────────────────────────

@@ -109,6 +109,25 @@ def test_what_exec_starts_in_the_background_lives_until_down(file: Path, kind: s
     assert_gone(run, state)
 
 
+TIME_OUT = (  # field tcpi_rto of struct tcp_info (linux/tcp.h), in microseconds
+    "import socket, struct\n"
+    "call = socket.create_connection(('n1', 7000), 5)\n"
+    "call.recv(9)\n"
+    "print(struct.unpack_from('I', call.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 8)[0])\n"
+)
+
+
+def test_the_kernels_least_time_out_is_stretched(file: Path, kind: str) -> None:
+    """Not by being told so: the route's figure is worth nothing to the kernel unless it is locked."""
+    answer = rig("up", file, "--lab", kind, "--set", "dilation=8")
+    assert answer.returncode == 0, answer.stderr
+    python = "python3" if kind == "docker" else RIG[0]
+    assert rig("exec", "n1", "--", "sh", "-c", f'{python} -c "{SERVE}" >/dev/null 2>&1 &').returncode == 0
+    time.sleep(0.5)
+    told = rig("exec", "n0", "--", python, "-c", TIME_OUT)
+    assert 1_600_000 <= int(told.stdout) <= 1_700_000, told.stderr
+
+
 def test_exec_passes_stdin_and_arguments(file: Path, kind: str) -> None:
     opened(file, kind)
     argv = [*RIG, "exec", "n0", "--", "sh", "-c", 'cat; printf "%s|" "$@"', "sh", "a b", "--run", "-x", "$HOME"]
