@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ _FOLDER = Path(__file__).parent
 _CARDS = Path("/proc/driver/nvidia/gpus")
 
 
+@cache
 def names() -> tuple[str, ...]:
     """The models that have a table here, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from rig.model import ETHERNET_HEADER, Cable, Direction, Framing, Impairment, Link, Loss, Switch
+from rig.model import ETHERNET_HEADER, WAYS, Cable, Direction, Framing, Impairment, Link, Loss, Switch
 from rig.scenario.links import AllWansKeys, LinkKeys, LossKeys, Packets, WanKeys, WayKeys, WaysKeys
 from rig.scenario.profiles import Figures, figures
 from rig.scenario.workloads import Loc
@@ -69,6 +70,13 @@ class Source:
 
     def impairment(self, direction: Direction) -> Impairment:
         """One direction; burst and queue are 0 where they are to be derived."""
+        return self._ways[direction]
+
+    @cached_property
+    def _ways(self) -> Mapping[Direction, Impairment]:
+        return {direction: self._way(direction) for direction in WAYS}
+
+    def _way(self, direction: Direction) -> Impairment:
         found = {key: self.find(key, direction)[1] for key in WayKeys.model_fields}
         loss: LossKeys | None = found["loss"]
         return Impairment(
