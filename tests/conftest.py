@@ -23,10 +23,9 @@ settings.register_profile("rig", deadline=None)
 settings.load_profile("rig")
 
 EXPECTED = Path(__file__).with_name("expected_skips.txt")
-MEASURING = {"fabric", "lab", "node", "uml"}  # folders of tests that time things, and so run alone
-CHANCES, MOST_REPEATED = 3, 12
+CHANCES, MOST_REPEATED, REPEATED = 3, 12, "repeated"
 _skipped: dict[str, str] = {}  # test → reason
-_repeated: list[str] = []  # tests, with the share of CPU time that was stolen from each, and what it said
+_repeated: list[str] = []  # tests, and what each said
 
 
 @cache
@@ -45,23 +44,22 @@ def with_docker() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A test that measures, or that waits for processes, and fails may have been disturbed: by a neighbour that takes
-    this machine's CPUs, which the kernel shows, or the bandwidth of its memory, which it does not. It gets two more
-    chances, everything measured anew, and the summary names it with what it said; what is wrong stays wrong. Not so
-    once many have failed, for that is no disturbance. Any other test's failure is one at once.
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """A test that fails may have been disturbed, for most here run processes against the clock: by a neighbour that
+    takes this machine's CPUs, which the kernel shows, or the bandwidth of its memory, which it does not. It gets two
+    more chances, everything measured anew, and the summary names it with what it said; what is wrong stays wrong. Not
+    so once many have failed, for that is no disturbance.
     """
-    if item.path.parent.name not in MEASURING:
-        return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for chance in range(CHANCES):
         before = psutil.cpu_times()
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         failures = [report for report in reports if report.failed]
-        if not failures or chance == CHANCES - 1 or len(_repeated) == MOST_REPEATED:
+        if not failures or chance == CHANCES - 1 or len(_repeated) >= MOST_REPEATED:
             break
         stolen = cpu_shares(before, psutil.cpu_times())["cpu_stolen"]
-        _repeated.append(f"{item.nodeid} ({stolen:.1%} stolen): {_last_line(failures[0])}")
+        said = f"{item.nodeid} ({stolen:.1%} of the CPUs stolen): {_last_line(failures[0])}"
+        item.user_properties.append((REPEATED, said))
         _afresh(item)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
@@ -82,6 +80,8 @@ def _afresh(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "teardown":  # here, where reports of all workers arrive
+        _repeated.extend(str(said) for name, said in report.user_properties if name == REPEATED)
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         _skipped[report.nodeid] = reason
