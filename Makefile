@@ -3,6 +3,8 @@
 .PHONY: help venv run check test bench-lab bench-agreement bench-prediction bench-links
 BIN := .venv/bin
 MEASURING := tests/fabric tests/lab tests/node tests/uml # nothing may run beside these
+# CI=true runs the slow, statistical tests as well; so does `make test SLOW=yes`.
+WHICH := $(if $(CI)$(SLOW),,-m "not slow")
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,9 +21,9 @@ check: venv ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: venv check ## every check and every test
+test: venv check ## every check and test; with CI=true the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(MEASURING))
-	$(BIN)/python -m pytest $(MEASURING)
+	$(BIN)/python -m pytest $(MEASURING) $(WHICH)
 
 bench-lab: venv ## how long labs take to come up; rewrites docs/bring-up.md
 	$(BIN)/python -m tests.bench.bring_up
