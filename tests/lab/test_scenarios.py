@@ -113,3 +113,17 @@ def test_the_other_scenarios_pass(scenario: str, only: str, tmp_path: Path) -> N
     assert all(check["metric"] == "payload_tx" for case in cases.values() for check in case["checks"])
     if scenario == "digits.yaml":
         assert all(case["measured"]["loss"]["value"] < 1.0 for case in cases.values())
+
+
+TOO_SLOW = "+11 to +29 % where 8 are allowed: ranks scatter and compute slower beside an exchange (docs/limitations.md)"
+
+
+@pytest.mark.parametrize(
+    "rate", ["100mbit", pytest.param("1gbit", marks=pytest.mark.xfail(reason=TOO_SLOW, strict=False))]
+)
+def test_real_compute_is_predicted(rate: str, tmp_path: Path) -> None:
+    """Two nodes on two cores, from a one-node run beside a silent sibling: within 8 %."""
+    cases = run(tmp_path, "real.yaml", "--lab", "netns", "--only", f"nodes=2,*rate={rate}")
+    many = [case for case in cases.values() if case["params"]["nodes"] == 2]
+    assert len(many) == 2
+    assert all(abs(error(case, "step_time")) <= 0.08 for case in many)
