@@ -101,9 +101,10 @@ def relate(case: Case, own: Mapping[str, Metric], baseline: Mapping[str, Metric]
     return {"speedup": gain, "efficiency": Metric(speedup.efficiency(value, n), "", low / n, high / n)}
 
 
-def phases(steps: Sequence[Step]) -> Phases:
+def phases(steps: Sequence[Step], notes: Sequence[Mapping[str, Any]] = ()) -> Phases:
     """Where a one-node step spent its time: what real compute's prediction for more nodes starts from. What comes
-    before its first forward pass counts with that, for a node by itself waits for no buffers.
+    before its first forward pass counts with that, for a node by itself waits for no buffers. What it would send to
+    others is in its steps' buckets and, of buffers, in the note that tells DDP's layout.
 
     Buckets are ready when their hook is called. Raises ValueError when the steps' buckets differ.
     """
@@ -116,6 +117,8 @@ def phases(steps: Sequence[Step]) -> Phases:
         backward=fmean(step["backward_end"] - step["forward_end"] for step in counted),
         optimizer=fmean(step["end"] - max(step["backward_end"], _last_end(step)) for step in counted),
         earlier=earlier,
+        buckets=tuple(int(bucket["bytes"]) for bucket in counted[-1]["buckets"]),
+        broadcasts=tuple(next((note["broadcasts"] for note in notes if note.get("broadcasts")), ())),
     )
 
 

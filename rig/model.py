@@ -212,9 +212,30 @@ class Workload:
     warmup: int
 
 
+Method = Literal[
+    "allreduce", "fp16", "bf16", "powersgd", "topk", "quantized",  # every step, as DDP's communication hooks
+    "local_sgd", "hierarchical", "diloco",  # parameters, every so many steps
+    "parameter_server",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How nodes keep one model: what is sent, and after how many steps. What a method has no use for stays as it is."""
+
+    method: Method = "allreduce"
+    every: int = 1  # steps from one exchange to the next
+    rank: int = 4  # of PowerSGD's factors
+    share: Fraction = Fraction(10**9)  # of the gradients, that top-k sends
+    group: int = 0  # nodes that average among themselves every `every` steps, all of them every `every_all`
+    every_all: int = 1
+    outer_lr: float = 0.7  # DiLoCo's outer optimizer, SGD with Nesterov momentum (arXiv 2311.08105)
+    outer_momentum: float = 0.9
+
+
 @dataclass(frozen=True)
 class Ddp(Workload):
-    """PyTorch DistributedDataParallel over gloo."""
+    """PyTorch DistributedDataParallel over gloo, or another way to exchange."""
 
     kind = "ddp"
     model: str
@@ -226,6 +247,18 @@ class Ddp(Workload):
     data: str | None  # folder with CIFAR-10's binary files; None: the digits that ship with the rig
     accumulate: int = 1  # micro-batches a step: gradients are exchanged in the last one's backward pass only
     job: Job | None = None
+    exchange: Exchange = Exchange()
+
+
+@dataclass(frozen=True)
+class Script(Workload):
+    """A command of the user's own, on every node. Here `steps` 0 means as many as it takes."""
+
+    kind = "script"
+    command: tuple[str, ...]
+    folder: str  # the scenario file's: where the command runs
+    files: Literal["mounted", "copied"]  # the folder itself, read-only, or a copy for each node
+    torchrun: bool  # whether torchrun starts a node's ranks
 
 
 @dataclass(frozen=True)
@@ -248,6 +281,7 @@ class Node:
     batch: int  # samples a step, of all its micro-batches; 0 where the workload has none
     pace: Pace | None  # None: real compute
     switch: str = "switch"  # the one its cable ends at
+    ranks: int = 1  # training processes
 
 
 @dataclass(frozen=True)
@@ -307,7 +341,7 @@ class Case:
 @dataclass(frozen=True)
 class Phases:
     """How one step spends its time on one machine that waits for nobody (seconds, emulated): forward and backward are
-    of its last micro-batch, `earlier` is all that the others take.
+    of its last micro-batch, `earlier` is all that the others take. What was measured, not paced, tells what it sends.
     """
 
     forward: float
@@ -315,6 +349,8 @@ class Phases:
     backward: float
     optimizer: float
     earlier: float = 0.0
+    buckets: tuple[int, ...] = ()  # bytes of each bucket, as `ready`
+    broadcasts: tuple[int, ...] = ()  # bytes of the buffers of each dtype
 
     @property
     def step(self) -> float:

@@ -52,7 +52,7 @@ def known_from(record: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Ph
     try:
         did = {case["id"]: _work(case) for case in record["scenario"]["resolved"]["cases"]}
         told = {
-            case["id"]: measure.phases(case["raw"]["steps"])
+            case["id"]: measure.phases(case["raw"]["steps"], case["raw"]["notes"])
             for case in record["cases"]
             if case["params"]["nodes"] == 1
             and case["status"] in ("pass", "fail")

@@ -232,7 +232,7 @@ def _weigh(
     if found.status in ("pass", "fail"):  # an invalid case says nothing about others
         known.measured[case.id] = measured
         if case.size == 1 and case.computes_real:
-            known.phases[case.id] = measure.phases(steps)
+            known.phases[case.id] = measure.phases(steps, raw["notes"])
     bound = attribution.attribute(case, evidence, steps)
     return replace(
         result, status=found.status, reason=found.reason, unstable=found.unstable, checks=found.checks,

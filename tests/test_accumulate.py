@@ -19,7 +19,7 @@ from rig.formulas.overlap import Transfer
 from rig.formulas.predict import predict
 from rig.model import Allreduce, Case, Ddp, Host, Job, LayerTable, Pace, Phases, Tensor
 from rig.scenario import loads
-from rig.scenario.workloads import DdpKeys
+from rig.scenario.ddp import DdpKeys
 from rig.units import Size
 from tests.cases import case
 
@@ -164,7 +164,7 @@ def test_what_is_measured_of_micro_batches() -> None:
     assert found["exposed_comm"].value == 2.5
     assert found["time_to_train"].value == 30
     phases = measure.phases([rows[0]])
-    assert phases == Phases(forward=2, ready=(1,), backward=2, optimizer=1, earlier=3)
+    assert phases == Phases(forward=2, ready=(1,), backward=2, optimizer=1, earlier=3, buckets=(10,))
     without = {name: value for name, value in row("n0", 0.0).items() if name != "earlier"}
     assert measure.phases([without]).earlier == 0, "records of a version that had no micro-batches"
 

@@ -1,7 +1,7 @@
 """YAML → Scenario: every cell of the sweep typed and checked, every error with file, line, column and key.
 
 reading      text → values that know their place
-fields, links, workloads, written    the keys there are
+fields, links, workloads, kinds, ddp, allreduce, written    the keys there are
 network      where each cable's keys are written, and what they say together
 checks       what does not go together in a network
 timeline, traces, moments    what changes on links, and when

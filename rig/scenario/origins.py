@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rig import models
 from rig.model import LayerTable
-from rig.scenario.workloads import DdpKeys
+from rig.scenario.ddp import DdpKeys
 
 if TYPE_CHECKING:
     from rig.scenario import Scenario

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from rig.scenario.fields import MISSING, hint
+from rig.scenario.kinds import KINDS
 from rig.scenario.links import WAN_FORMS
 from rig.scenario.reading import shown
-from rig.scenario.workloads import KEY, KINDS, Complaint, Loc
+from rig.scenario.workloads import KEY, Complaint, Loc
 from rig.scenario.written import Written
 
 # Keys and values of the design that a later version brings.

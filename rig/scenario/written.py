@@ -14,10 +14,11 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from rig.model import ProbeLimits, Shaper
 from rig.scenario.checks import MAX_DILATION, network_complaints
 from rig.scenario.fields import NODE_NAME, Batch, ComputeKeys, Keys
+from rig.scenario.kinds import AnyWorkload
 from rig.scenario.links import MOST_NODES, ClusterKeys, ClusterName, LinkKeys, Wan
 from rig.scenario.reading import shown
 from rig.scenario.timeline import BackgroundKeys, EntryKeys
-from rig.scenario.workloads import KEY, AnyWorkload, Complaint, Surroundings
+from rig.scenario.workloads import KEY, Complaint, Surroundings
 from rig.units import Duration, Fraction, Size
 
 MOST_CLUSTERS = 32  # a mesh of them has 496 links
