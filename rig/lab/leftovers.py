@@ -20,6 +20,8 @@ from rig.lab.daemon import connected
 RUN, OWNER = "rig.run", "rig.owner"  # the labels of every container of a lab
 REMOVE_WITHIN = 30.0  # seconds; nine containers take about one
 SECOND_LOOK = 0.5  # seconds; an engine makes a container in 0.05 to 0.3
+_OVER = ("Z", "X")  # states of a process that has ended, proc_pid_stat(5)
+_START = 18  # where field 22, the start, stands behind field 3, the state
 _ENDED = ("created", "exited", "dead")
 
 
@@ -56,7 +58,9 @@ class Owner:
 
     @property
     def lives(self) -> bool:
-        """Whether that very process still runs; of a local owner only. In doubt (a hidden /proc) it does."""
+        """Whether that very process still runs; of a local owner only. In doubt (a hidden /proc) it does. One that was
+        killed and that nobody has waited for yet, a zombie, does not.
+        """
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -64,7 +68,8 @@ class Owner:
         except PermissionError:
             pass
         try:
-            return _start(self.pid) == self.start
+            state, *rest = _fields(self.pid)
+            return state not in _OVER and int(rest[_START]) == self.start
         except OSError:
             return True
 
@@ -123,8 +128,12 @@ def _abandoned(container: Container) -> bool:
 
 
 def _start(pid: int) -> int:
-    """The name in field 2 may hold blanks and brackets: count from the last bracket."""
-    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+    return int(_fields(pid)[1 + _START])
+
+
+def _fields(pid: int) -> list[str]:
+    """proc_pid_stat(5) from field 3, the state, on. Field 2's name may hold blanks and brackets: count from the last."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 
 def _boot() -> str:

@@ -121,6 +121,26 @@ def test_an_owner_is_that_process_and_no_later_one() -> None:
     assert leftovers.Owner.read("somebody else's words") is None
 
 
+def test_an_owner_that_nobody_has_waited_for_is_gone() -> None:
+    """A killed keeper is its dead parent's child: whoever takes it over may take its time to bury it."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        start = leftovers._start(child)
+        me = leftovers.Owner.me()
+        owner = leftovers.Owner(child, start, me.boot, me.space)
+        assert owner.lives
+        os.kill(child, signal.SIGKILL)
+        until = time.monotonic() + 5
+        while owner.lives and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not owner.lives
+    finally:
+        os.waitpid(child, 0)
+
+
 # ── a node ───────────────────────────────────────────────────────────────────────────────────────────
 def test_a_node_may_do_nothing_but_compute(tag: str) -> None:
     with open_lab("docker", order(new_run())) as lab:
