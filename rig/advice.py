@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from rig import whatif
 from rig.errors import UsageError
-from rig.formulas import rings, traffic
-from rig.formulas.edges import document, ring
-from rig.formulas.exchange import local_sgd_step
 from rig.formulas.predict import predict
-from rig.model import WAYS, Case, Ddp, Phases
+from rig.model import WAYS, Case, Phases
 from rig.plan import first
 from rig.remedies import KINDS, Option, options
 from rig.results import Predicted
+from rig.work import Ddp
 
 NO_GAIN = 0.01  # of the samples a second: less is told as none
 HARDLY_MORE = 0.05  # what a larger step of one kind must gain over a smaller one to stand in the ranking
-EITHER = ({"nodes", "spread", "fewer"}, {"accumulate", "local"})  # kinds of which only one can be chosen
+EITHER = ({"nodes", "spread", "fewer"}, {"accumulate", "local"}, {"fp16", "local"})  # of each, one can be chosen
 
 Worth = Literal["helps", "hardly more", "no gain", "unknown"]
 
@@ -103,9 +101,10 @@ def chosen(cases: Sequence[Case], only: str) -> Case:
     else:
         case = first(cases, only)
     if not isinstance(case.workload, Ddp):
+        why = "of which no table of layers tells" if case.workload.kind == "script" else "which trains on no samples"
         raise UsageError(
-            f"advise {case.id}: weigh changes by samples a second: the workload is {case.workload.kind}, which trains "
-            "on no samples; write one of kind ddp"
+            f"advise {case.id}: weigh changes by samples a second: the workload is {case.workload.kind}, {why}; write "
+            "one of kind ddp"
         )
     return case
 
@@ -117,9 +116,14 @@ def _slowest(case: Case) -> int:
 
 def studied(cases: Sequence[Case], only: str, known: Mapping[str, Phases]) -> Case:
     """The chosen case; one of real compute is paced as its one-node case was found to be, where that is known (by the
-    id of the one-node case). Raises UsageError as `chosen` does.
+    id of the one-node case). Raises UsageError as `chosen` does, and where nothing tells what a model sends.
     """
     case = chosen(cases, only)
+    if not whatif.training(case).table.parameters and case.baseline not in known:
+        raise UsageError(
+            f"advise {case.id}: weigh what it sends: {whatif.training(case).model} has no layer table, and no one-node "
+            "run of it is known; give --from RUN"
+        )
     return whatif.paced(case, known[case.baseline]) if case.computes_real and case.baseline in known else case
 
 
@@ -133,32 +137,11 @@ def advise(case: Case) -> Advice:
     return Advice(case, now, tuple(sorted(judged, key=_by_gain, reverse=True)), _together(case, now, judged))
 
 
-def weigh(case: Case, every: int = 1) -> Outcome:
-    """Predict what a case gives; `every`: as `Option` has it."""
+def weigh(case: Case) -> Outcome:
+    """Predict what a case gives."""
     predicted = predict(case)
-    if every > 1:
-        predicted = _averaging(case, predicted, every)
     times = [predicted[name].value if name in predicted else None for name in ("step_time", "exposed_comm")]
     return Outcome(case.size, whatif.samples(case), predicted["payload_tx"].value, times[0], times[1], predicted)
-
-
-def _averaging(case: Case, alike: Mapping[str, Predicted], every: int) -> dict[str, Predicted]:
-    """Local SGD (Stich, arXiv 1805.09767): nodes train by themselves, and every so many steps average their weights in
-    one all-reduce that nothing hides. Buffers stay where they are. `alike`: the same case, gradients exchanged.
-    """
-    size, n = sum(tensor.nbytes for tensor in whatif.training(case).table.parameters), case.size
-    inputs: dict[str, Any] = {"bytes": size, "nodes": n, "every": every}
-    sent = traffic.gloo_allreduce_payload(size, n) / every
-    found = {"payload_tx": Predicted(sent, "B", "gloo_allreduce_payload", inputs)}
-    if "step_time" in alike:
-        legs, whole, waits = ring(case), alike["step_time"].value, alike["exposed_comm"]
-        compute = whole - min(waits.per_node or (waits.value,))  # the slowest node's: all wait for it
-        exchange = max((rings.ring_time(size, n, leg.edge) for leg in legs), default=0.0)
-        inputs = inputs | {"compute": compute, "exchange": exchange, "edges": [document(leg) for leg in legs]}
-        step = local_sgd_step(compute, exchange, every)
-        found["step_time"] = Predicted(step, "s", "local_sgd_step", inputs)
-        found["exposed_comm"] = Predicted(step - (whole - waits.value), "s", "local_sgd_step", inputs)
-    return found
 
 
 # ── the ranking ──────────────────────────────────────────────────────────────────────────────────────
@@ -167,7 +150,7 @@ def _weighed(case: Case, now: Outcome, several: Sequence[Option]) -> Weighed:
     changed = case
     for option in ordered:
         changed = option.apply(changed)
-    outcome = weigh(changed, max(option.every for option in ordered))
+    outcome = weigh(changed)
     if now.throughput is None or outcome.throughput is None:
         return Weighed(ordered, outcome, None, "unknown")
     return Weighed(ordered, outcome, outcome.throughput / now.throughput - 1)

@@ -236,5 +236,5 @@ def _assumed(advice: Advice) -> str:
         rests = "Nominal figures, nothing fitted; what a change does to the loss, or costs to buy, is not weighed."
         return f"{_COLUMNS} {_EXPOSED} {rests}"
     if why := unknown(case):
-        return f"{_COLUMNS} No formula tells how long TCP takes on such links ({why})."
+        return f"{_COLUMNS} No formula tells how long an exchange takes there ({why})."
     return f"{_COLUMNS} How long real compute takes is unknown until a one-node run; then give --from RUN."

@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -22,7 +22,22 @@ import typer
 from rig import verbs
 from rig.errors import LabError, RigError, UsageError
 from rig.node.undisturbed import ENDING
-from rig.terminal import AsJson, File, Files, LabName, NoLock, Only, Sets, load, say, show, watching
+from rig.terminal import (
+    AsJson,
+    File,
+    Files,
+    LabName,
+    NoLock,
+    Only,
+    Sets,
+    concerned,
+    files_of,
+    load,
+    load_all,
+    say,
+    show,
+    watching,
+)
 
 app = typer.Typer(
     help="Run distributed training on an emulated network, and check it against formulas.",
@@ -73,27 +88,50 @@ def run(
 ) -> None:  # fmt: skip
     """Run scenarios, judge them, write record and report."""
     from rig import pipeline
-    from rig.report import tables
 
-    scenarios = [load(file, sets) for file in files]
+    scenarios = concerned(load_all(files, sets), only)
     if dry_run:
         return _show_plans(scenarios, as_json, only=only)
     command = shlex.join(["rig", *sys.argv[1:]])
+    books: list[Any] = []
     codes = []
-    for scenario in scenarios:
-        with watching(as_json) as watch:
+    with _afterwards(lambda: _write_experiments(books, out) if len(scenarios) > 1 else None):
+        for scenario in scenarios:
             request = pipeline.Request(lab or scenario.lab, out, only, command, lock=not no_lock)
-            work = pipeline.prepare(scenario, request, watch)
-            book = work.book
-            with _reported(book):
-                pipeline.run(work, watch)
-        if as_json:
-            show(json.dumps(book.document, indent=1))
-        else:
-            show(tables.summary(book.document))
-        say(f"report: {book.folder / 'report.html'}")
-        codes.append(book.document["summary"]["exit"])
+            try:
+                codes.append(_run_one(scenario, request, books, as_json))
+            except UsageError:
+                raise
+            except RigError as error:  # what one scenario cannot have, another may not need
+                if len(scenarios) == 1:
+                    raise
+                say(f"{scenario.name}: {error}")
+                codes.append(error.exit_code)
     raise SystemExit(min(codes, key=(3, 1, 4, 0).index))  # the gravest
+
+
+def _run_one(scenario: Any, request: Any, books: list[Any], as_json: bool) -> int:
+    """Run a scenario to its report, and return its exit code; its record joins `books` before the first case."""
+    from rig import pipeline
+    from rig import report as reports
+    from rig.report import tables
+
+    with watching(as_json) as watch:
+        work = pipeline.prepare(scenario, request, watch)
+        book = work.book
+        books.append(book)
+        with _afterwards(lambda: reports.write(book.document, book.folder)):
+            pipeline.run(work, watch)
+    show(json.dumps(book.document, indent=1) if as_json else tables.summary(book.document))
+    say(f"report: {book.folder / 'report.html'}")
+    return int(book.document["summary"]["exit"])
+
+
+def _write_experiments(books: Sequence[Any], out: Path) -> None:
+    from rig.report import experiments
+
+    if books:
+        say(f"experiments: {experiments.write([(book.document, book.folder) for book in books], out)}")
 
 
 @app.command()
@@ -162,7 +200,7 @@ def graph(
 def validate(files: Files) -> None:
     """Check scenario files; say every error with its place."""
     wrong = []
-    for file in files:
+    for file in files_of(files):
         try:
             scenario = load(file, None)
             show(f"{file}: {len(scenario.cells)} cases, no errors")
@@ -197,13 +235,23 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="A run's folder or its record.json.")]) -> None:
-    """Rebuild HTML, JUnit, CSV and trace from a record."""
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Runs' folders, or their record.json.", metavar="RUN…")],
+    out: Annotated[Path, typer.Option(help="The folder that gets the page about several.")] = Path("reports"),
+) -> None:
+    """Rebuild HTML, JUnit, CSV and trace from a record.
+
+    Of several runs, one page about them all.
+    """
     from rig import record
     from rig import report as reports
+    from rig.report import experiments
 
-    book = record.load(run)
-    for path in reports.write(book.document, book.folder):
+    books = [record.load(run) for run in runs]
+    if len(books) > 1:
+        show(str(experiments.write([(book.document, book.folder) for book in books], out)))
+        return
+    for path in reports.write(books[0].document, books[0].folder):
         show(str(path))
 
 
@@ -290,19 +338,17 @@ def _show_plans(scenarios: Sequence[Any], as_json: bool, earlier: Path | None = 
 
 
 @contextmanager
-def _reported(book: Any) -> Iterator[None]:
-    """Write the report, also after an interruption; what went wrong first is then what is said, not the report's own
+def _afterwards(write: Callable[[], object]) -> Iterator[None]:
+    """Write a report, also after an interruption; what went wrong first is then what is said, not the report's own
     troubles (a full disk has both).
     """
-    from rig import report as reports
-
     try:
         yield
     except BaseException:
         with suppress(RigError):
-            reports.write(book.document, book.folder)
+            write()
         raise
-    reports.write(book.document, book.folder)
+    write()
 
 
 def _end_on_signals() -> None:

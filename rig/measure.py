@@ -6,12 +6,14 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
 from rig.formulas import speedup
-from rig.model import Allreduce, Case, Phases
+from rig.model import Case, Phases
 from rig.results import LinkReport, Metric, Predicted
+from rig.work import Allreduce, Ddp, Script
 
 RESAMPLES = 1000
 Step = Mapping[str, Any]  # one row of raw["steps"]: one rank, one step, real seconds
@@ -25,7 +27,7 @@ def measure(case: Case, steps: Sequence[Step]) -> dict[str, Metric]:
     counted = [step for step in steps if not step["warmup"]]
     k = case.dilation
     metrics = {
-        "step_time": over_moments(counted, lambda step: (step["end"] - step["start"]) / k, "s"),
+        "step_time": over_periods(case, counted, lambda step: (step["end"] - step["start"]) / k, "s"),
         "comm_time": by_node(case, counted, lambda step: comm(step) / k),
         "exposed_comm": by_node(case, counted, lambda step: exposed(step) / k),
         "payload_tx": per_node(case, counted, "payload"),
@@ -41,10 +43,47 @@ def measure(case: Case, steps: Sequence[Step]) -> dict[str, Metric]:
     return metrics
 
 
-def learnt(notes: Sequence[Mapping[str, Any]]) -> dict[str, Metric]:
-    """Held-out accuracy (0 to 1), where ranks reported one when they were done: the mean over repeats."""
-    found = [note["accuracy"] for note in notes if note.get("accuracy") is not None]
-    return {"accuracy": Metric(fmean(found), "", *interval(found), samples=tuple(found))} if found else {}
+def learnt(case: Case, steps: Sequence[Step], notes: Sequence[Mapping[str, Any]]) -> dict[str, Metric]:
+    """What evaluations on held-out samples gave, means over repeats: loss and accuracy (0 to 1) of the last one, the
+    learning rate of the step before it; where the workload has a target, the seconds and steps until it was reached.
+    """
+    seen = [note for note in notes if note.get("event") == "evaluated"]
+    last = {note["repeat"]: note for note in seen}.values()
+    found = {}
+    for name in ("held_out_loss", "accuracy", "learning_rate"):
+        values = [note[name] for note in last if note.get(name) is not None]
+        if values:
+            found[name] = _over_repeats(values, "")
+    return found | _reached(case, steps, seen)
+
+
+def _reached(case: Case, steps: Sequence[Step], seen: Sequence[Mapping[str, Any]]) -> dict[str, Metric]:
+    """The steps' own times up to the first evaluation at the target or below, warm-up included, for it trains as well;
+    nothing unless every repeat got there. What evaluations take does not count.
+    """
+    target = getattr(case.workload, "target_loss", None)
+    if target is None:
+        return {}
+    there = [note for note in seen if note["held_out_loss"] <= target]
+    first = {note["repeat"]: note["step"] for note in reversed(there)}
+    if len(first) < case.repeats:
+        return {}
+    spent = [elapsed(case, steps, repeat)[step] for repeat, step in sorted(first.items())]
+    counts = [float(step + 1) for _, step in sorted(first.items())]
+    return {"time_to_loss": _over_repeats(spent, "s"), "steps_to_loss": _over_repeats(counts, "steps")}
+
+
+def elapsed(case: Case, steps: Sequence[Step], repeat: int) -> dict[int, float]:
+    """Step of a repeat → seconds of training when it is done: of each step its mean over ranks."""
+    spans: dict[int, list[float]] = defaultdict(list)
+    for step in steps:
+        if step["repeat"] == repeat:
+            spans[step["step"]].append((step["end"] - step["start"]) / case.dilation)
+    return dict(zip(sorted(spans), accumulate(fmean(spans[step]) for step in sorted(spans)), strict=True))
+
+
+def _over_repeats(values: Sequence[float], unit: str) -> Metric:
+    return Metric(fmean(values), unit, *interval(values), samples=tuple(values))
 
 
 def _rates(case: Case, step_time: Metric) -> dict[str, Metric]:
@@ -52,7 +91,8 @@ def _rates(case: Case, step_time: Metric) -> dict[str, Metric]:
         bits = speedup.bus_bandwidth(int(case.workload.size), case.size, 1.0)
         return {"busbw": _inverse(step_time, bits, "bit/s")} if case.size > 1 else {}
     samples = speedup.throughput([node.batch for node in case.nodes], 1.0)
-    return {"throughput": _inverse(step_time, samples, "samples/s")}
+    counts = "batches/s" if isinstance(case.workload, Script) and not case.workload.batch else "samples/s"
+    return {"throughput": _inverse(step_time, samples, counts)}
 
 
 def _job(case: Case, step_time: Metric) -> dict[str, Metric]:
@@ -106,34 +146,63 @@ def phases(steps: Sequence[Step], notes: Sequence[Mapping[str, Any]] = ()) -> Ph
     before its first forward pass counts with that, for a node by itself waits for no buffers. What it would send to
     others is in its steps' buckets and, of buffers, in the note that tells DDP's layout.
 
-    Buckets are ready when their hook is called. Raises ValueError when the steps' buckets differ.
+    Buckets are ready when their hook is called.
     """
     counted = [step for step in steps if not step["warmup"]]
+    layout: Mapping[str, Any] = next((note for note in notes if note.get("event") == "layout"), {})
+    unknown = _silence(counted, layout)
     ready = [[bucket["start"] - step["forward_end"] for bucket in step["buckets"]] for step in counted]
+    early = [moment for row in ready for moment in row if moment < 0]
     earlier = fmean(step.get("earlier", 0.0) for step in counted)
     return Phases(
         forward=fmean(step["forward_end"] - step["start"] for step in counted) - earlier,
-        ready=tuple(fmean(column) for column in zip(*ready, strict=True)),
+        ready=() if unknown else tuple(fmean(column) for column in zip(*ready, strict=True)),
         backward=fmean(step["backward_end"] - step["forward_end"] for step in counted),
         optimizer=fmean(step["end"] - max(step["backward_end"], _last_end(step)) for step in counted),
         earlier=earlier,
-        buckets=tuple(int(bucket["bytes"]) for bucket in counted[-1]["buckets"]),
-        broadcasts=tuple(next((note["broadcasts"] for note in notes if note.get("broadcasts")), ())),
+        buckets=() if unknown else tuple(int(bucket["bytes"]) for bucket in counted[-1]["buckets"]),
+        broadcasts=tuple(layout.get("broadcasts", ())),
+        shapes=tuple(tuple(map(tuple, bucket)) for bucket in layout.get("shapes", ())),
+        maps=tuple(layout.get("maps", ())),
+        silent=unknown or ("it exchanges in several backward passes of a step" if early else ""),
     )
+
+
+def _silence(steps: Sequence[Step], layout: Mapping[str, Any]) -> str:
+    """Why a one-node run does not tell what it would send to others, or nothing."""
+    buckets = [[bucket["bytes"] for bucket in step["buckets"]] for step in steps]
+    if not any(buckets):
+        return "there is no DDP in it"
+    if any(one != buckets[0] for one in buckets):
+        return "not every step of it exchanges the same buckets"
+    hooks = ", ".join(layout.get("hooks", ()))
+    return f"its buckets do not tell what it sends: {hooks}" if hooks else ""
 
 
 def comm(step: Step) -> float:
     """Seconds in which at least one bucket was on its way, and the wait for buffers before the forward pass."""
-    busy, reached = step["forward_start"] - step["start"], float("-inf")
-    for bucket in sorted(step["buckets"], key=lambda bucket: float(bucket["start"])):
-        busy += max(0.0, bucket["end"] - max(bucket["start"], reached))
-        reached = max(reached, bucket["end"])
-    return float(busy)
+    return _before(step) + _on_the_way(step, float("-inf"))
 
 
 def exposed(step: Step) -> float:
-    """Seconds of communication that no computing hid: before the forward pass, and after the last gradient."""
-    return float(step["forward_start"] - step["start"] + max(0.0, _last_end(step) - step["backward_end"]))
+    """Seconds of communication that no computing hid: before the forward pass, and after the last gradient, be that
+    before the optimizer or after it.
+    """
+    return _before(step) + _on_the_way(step, step["backward_end"])
+
+
+def _on_the_way(step: Step, since: float) -> float:
+    """Seconds since a moment in which at least one bucket was on its way."""
+    busy, reached = 0.0, since
+    for bucket in sorted(step["buckets"], key=lambda bucket: float(bucket["start"])):
+        busy += max(0.0, bucket["end"] - max(bucket["start"], reached))
+        reached = max(reached, bucket["end"])
+    return busy
+
+
+def _before(step: Step) -> float:
+    """The wait for buffers before the forward pass; what a script waits for data is its own affair."""
+    return float(step["forward_start"] - step["start"] - step.get("loading", 0.0))
 
 
 def _last_end(step: Step) -> float:
@@ -150,13 +219,22 @@ def over_moments(steps: Sequence[Step], value: Any, unit: str, worst: bool = Fal
     return Metric(fmean(samples), unit, low, high, tuple(samples))
 
 
+def over_periods(case: Case, steps: Sequence[Step], value: Any, unit: str) -> Metric:
+    """The same, but a sample is the mean over a whole period: where nodes exchange once in so many steps, one step in
+    so many is long, which says nothing about how sure the mean is.
+    """
+    work = case.workload
+    period = work.exchange.period if isinstance(work, Ddp) else 1
+    return over_moments([{**step, "step": (step["step"] - work.warmup) // period} for step in steps], value, unit)
+
+
 def by_node(case: Case, steps: Sequence[Step], value: Any) -> Metric:
-    """Seconds over moments, and each node's mean."""
+    """Seconds over periods, and each node's mean."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for step in steps:
         seconds[step["node"]].append(value(step))
     nodes = tuple(fmean(seconds[node.name]) for node in case.nodes)
-    return replace(over_moments(steps, value, "s"), per_node=nodes)
+    return replace(over_periods(case, steps, value, "s"), per_node=nodes)
 
 
 def per_node(case: Case, steps: Sequence[Step], counter: str) -> Metric:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rig.units import Duration, Fraction, Rate, Size
+from rig.work import Devices, Pace, Script, Workload
 
 Framing = Literal["ethernet", "none"]
 Direction = Literal["up", "down"]  # up: from a cable's start to its end, node → switch; down: back
@@ -146,129 +147,6 @@ class Tcp:
     rto_min: Duration = Duration(200 * 10**6)  # Linux: TCP_RTO_MIN; does not dilate by itself
 
 
-# ── the work ─────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True)
-class Tensor:
-    """One parameter or buffer of a model, in registration order."""
-
-    name: str
-    shape: tuple[int, ...]
-    flops: float = 0.0  # share of the model's forward FLOPs, 0 to 1
-    dtype: str = "float32"
-
-    @property
-    def numel(self) -> int:
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
-
-    @property
-    def nbytes(self) -> int:
-        return self.numel * {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8}[self.dtype]
-
-
-@dataclass(frozen=True)
-class LayerTable:
-    """A model's tensors, and the one-machine speeds known for it."""
-
-    name: str
-    parameters: tuple[Tensor, ...]
-    buffers: tuple[Tensor, ...]
-    profiles: Mapping[str, Mapping[str, Any]]  # name → {"throughput": samples/s, "optimizer": s, "source": …}
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long one machine computes on one micro-batch, and its optimizer once (seconds, undilated), and what of it
-    each parameter tensor takes, in registration order (shares of 1; none given: the layer table's FLOP shares).
-    """
-
-    forward: float
-    backward: float
-    optimizer: float
-    forward_shares: tuple[float, ...] = ()
-    backward_shares: tuple[float, ...] = ()
-
-    def step(self, accumulate: int = 1) -> float:
-        """A whole step by itself, of so many micro-batches (s)."""
-        return accumulate * (self.forward + self.backward) + self.optimizer
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that is to be trained: so many samples, of all nodes together, or so many steps; one of the two is 0."""
-
-    samples: int = 0
-    steps: int = 0
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What every kind of workload has: steps that count, and steps before them that do not."""
-
-    kind: ClassVar[str]
-    steps: int
-    warmup: int
-
-
-Method = Literal[
-    "allreduce", "fp16", "bf16", "powersgd", "topk", "quantized",  # every step, as DDP's communication hooks
-    "local_sgd", "hierarchical", "diloco",  # parameters, every so many steps
-    "parameter_server",
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """How nodes keep one model: what is sent, and after how many steps. What a method has no use for stays as it is."""
-
-    method: Method = "allreduce"
-    every: int = 1  # steps from one exchange to the next
-    rank: int = 4  # of PowerSGD's factors
-    share: Fraction = Fraction(10**9)  # of the gradients, that top-k sends
-    group: int = 0  # nodes that average among themselves every `every` steps, all of them every `every_all`
-    every_all: int = 1
-    outer_lr: float = 0.7  # DiLoCo's outer optimizer, SGD with Nesterov momentum (arXiv 2311.08105)
-    outer_momentum: float = 0.9
-
-
-@dataclass(frozen=True)
-class Ddp(Workload):
-    """PyTorch DistributedDataParallel over gloo, or another way to exchange."""
-
-    kind = "ddp"
-    model: str
-    compute: Literal["real", "paced"]
-    table: LayerTable
-    bucket_cap: Size  # DDP's bucket_cap_mb; its first bucket is 1 MiB
-    seed: int
-    lr: float
-    data: str | None  # folder with CIFAR-10's binary files; None: the digits that ship with the rig
-    accumulate: int = 1  # micro-batches a step: gradients are exchanged in the last one's backward pass only
-    job: Job | None = None
-    exchange: Exchange = Exchange()
-
-
-@dataclass(frozen=True)
-class Script(Workload):
-    """A command of the user's own, on every node. Here `steps` 0 means as many as it takes."""
-
-    kind = "script"
-    command: tuple[str, ...]
-    folder: str  # the scenario file's: where the command runs
-    files: Literal["mounted", "copied"]  # the folder itself, read-only, or a copy for each node
-    torchrun: bool  # whether torchrun starts a node's ranks
-
-
-@dataclass(frozen=True)
-class Allreduce(Workload):
-    """One all-reduce of `size` bytes (float32) a step."""
-
-    kind = "allreduce"
-    size: Size
-
-
 # ── a case ───────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True)
 class Node:
@@ -334,8 +212,19 @@ class Case:
         return len(self.nodes)
 
     @property
+    def seats(self) -> tuple[Node, ...]:
+        """Each rank's node, in the order of ranks."""
+        return tuple(node for node in self.nodes for _ in range(node.ranks))
+
+    @property
     def computes_real(self) -> bool:
-        return getattr(self.workload, "compute", "") == "real"
+        return isinstance(self.workload, Script) or getattr(self.workload, "compute", "") == "real"
+
+    @property
+    def devices(self) -> Devices:
+        """Where its ranks compute and what carries their collectives; a script decides both by itself."""
+        given: Devices = getattr(self.workload, "devices", Devices("auto"))
+        return given
 
 
 @dataclass(frozen=True)
@@ -351,6 +240,9 @@ class Phases:
     earlier: float = 0.0
     buckets: tuple[int, ...] = ()  # bytes of each bucket, as `ready`
     broadcasts: tuple[int, ...] = ()  # bytes of the buffers of each dtype
+    shapes: tuple[tuple[tuple[int, ...], ...], ...] = ()  # of the tensors in each bucket, as `ready`
+    maps: tuple[int, ...] = ()  # bytes of each map of used parameters that is reduced besides (find_unused_parameters)
+    silent: str = ""  # why a step of several such machines does not follow from it
 
     @property
     def step(self) -> float:

@@ -68,7 +68,8 @@ def known_from(record: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Ph
 
 
 def _work(case: Mapping[str, Any]) -> Any:
-    return case["workload"], case["nodes"][0]["batch"], case["nodes"][0]["threads"]
+    node = case["nodes"][0]
+    return case["workload"], node["batch"], node["threads"], node.get("ranks", 1)
 
 
 def document(cases: Sequence[Case], basis: Basis) -> str:

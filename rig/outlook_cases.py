@@ -110,7 +110,7 @@ def _legend(cases: Sequence[Expected], columns: Sequence[Column]) -> str:
     timeless = [one.case for one in cases if one.case.size > 1 and "step_time" not in one.figures]
     if reasons := ", ".join(dict.fromkeys(unknown(case) for case in timeless if unknown(case))):
         lines.append(
-            f"unknown: no formula tells what TCP makes of such links ({reasons}); bytes are known all the same"
+            f"unknown: no formula tells how long an exchange takes there ({reasons}); bytes are known all the same"
         )
     if any(case.computes_real and not unknown(case) for case in timeless):
         lines.append("unknown: real compute is unknown until a one-node run; then give --from RUN")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from rig import attribution, links, measure, prospects, record, verdict
+from rig import attribution, cards, links, measure, prospects, record, verdict
 from rig.errors import LackError, RecordError, RigError
 from rig.formulas.confidence import bounded
 from rig.formulas.predict import predict
@@ -24,6 +24,7 @@ from rig.lab.background import background
 from rig.lab.calibration import known_host
 from rig.lab.ceiling import here
 from rig.lab.lock import measuring
+from rig.lab.outputs import collected
 from rig.lab.preflight import preflight
 from rig.lab.probing import probe
 from rig.lab.ranks import Outcome, run_ranks
@@ -122,7 +123,7 @@ def _run_all(work: Work, watch: Watch) -> None:
     known = Known(work.host)
     for case in work.cases:
         watch.began(case)
-        order = Order(work.run, case, watch.stage, mounts(case), watch.warn, work.lock)
+        order = Order(work.run, case, watch.stage, mounts(case), watch.warn, work.lock, work.book.folder)
         result = run_case(order, work.lab, known)
         work.book.document["summary"]["seconds"] = round(time.monotonic() - began, 3)
         work.book.add(result)
@@ -199,7 +200,7 @@ def _repeat(lab: Lab, order: Order, outcomes: list[Outcome]) -> None:
     case = order.case
     for number in range(case.repeats):
         order.tell(f"run {case.workload.kind}, repeat {number + 1} of {case.repeats}")
-        with background(lab, case, order.run):
+        with background(lab, case, order.run), collected(lab, order, number):
             outcomes.append(Outcome(number, time.monotonic()))
             run_ranks(lab, case, order.run, outcomes[-1])
 
@@ -218,7 +219,7 @@ def _weigh(
     """Steps → metrics → predictions → verdict."""
     raw = {**result.raw, **_raw(outcomes), "carried": carried}
     steps = raw["steps"]
-    measured = measure.measure(case, steps) | measure.learnt(raw["notes"])
+    measured = measure.measure(case, steps) | measure.learnt(case, steps, raw["notes"])
     baseline = measured if case.baseline == case.id else known.measured.get(case.baseline, {})
     measured |= measure.relate(case, measured, baseline)
     one_node = known.phases.get(case.baseline) if case.baseline != case.id else None  # never from what is judged
@@ -227,7 +228,8 @@ def _weigh(
     host = dict(result.host) | measure.host(
         steps, [clock.uncertainty for one in outcomes for clock in one.clocks.values()]
     )
-    evidence = verdict.Evidence(result.links, measured, predicted, carried, host)
+    host |= cards.told(case, raw["notes"])
+    evidence = verdict.Evidence(result.links, measured, predicted, carried, host, one_node.silent if one_node else "")
     found = verdict.judge(case, evidence)
     if found.status in ("pass", "fail"):  # an invalid case says nothing about others
         known.measured[case.id] = measured
@@ -242,9 +244,8 @@ def _weigh(
 
 
 def mounts(case: Case) -> tuple[Path, ...]:
-    """Folders of the host that the ranks read."""
-    data = getattr(case.workload, "data", None)
-    return (Path(data),) if data else ()
+    """What of the host's own files the ranks read."""
+    return tuple(map(Path, case.workload.reads))
 
 
 def _source(scenario: Scenario, cases: Sequence[Case]) -> dict[str, Any]:

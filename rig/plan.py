@@ -52,12 +52,16 @@ def expand(scenario: Scenario, cores: int, worth: float | None = None) -> tuple[
     """
     drafts = _drafts(scenario)
     baselines = _baselines(drafts)
-    most_nodes = max(cell.written.size for cell in scenario.cells)
-    threads = max(1, cores // most_nodes)
+    threads = max(1, cores // max(_ranks(cell.written) for cell in scenario.cells))
     by_id = {draft.id: draft for draft in drafts}
     # A dict keeps the first of each: a baseline moves up to where it is first needed, all else stays in order.
     order = dict.fromkeys(name for draft in drafts for name in (baselines[draft.id], draft.id))
     return _crowded([_case(scenario, by_id[name], baselines[name], threads, worth or float(cores)) for name in order])
+
+
+def _ranks(written: Written) -> int:
+    """How many training processes a cell has."""
+    return sum(written.workload.ranks_on(written, f"n{number}") for number in range(written.size))
 
 
 def _crowded(cases: Sequence[Case]) -> tuple[Case, ...]:
@@ -167,7 +171,7 @@ def _on_one_node(cell: Cell) -> Cell:
 def _work(written: Written) -> str:
     """What two cases share when one may be the other's baseline: the workload, and what the first node makes of it."""
     first = written.machines.get("n0")
-    own = first.model_dump_json(include={"batch", "compute"}) if first else ""
+    own = first.model_dump_json(include={"batch", "compute", "ranks"}) if first else ""
     shared = f"{written.threads} {sorted(written.env.items())}" if written.workload.computes_real else ""
     return written.workload.model_dump_json(exclude={"train"}) + own + shared
 
@@ -256,7 +260,7 @@ def _case(scenario: Scenario, draft: _Draft, baseline: str, threads: int, worth:
         dilation=k,
         repeats=written.repeats,
         expect=_expect(written),
-        gpu=written.gpu,
+        gpu=_gpu(written),
         env=dict(written.env),
         timeout=written.timeout,
         switches=switches(written),
@@ -277,7 +281,7 @@ def _nodes(written: Written, built: Sequence[Cable], threads: int, folder: Path)
         if group not in patterns:
             patterns[group] = _node(written, cable, threads, folder)
         one, address = patterns[group], str(FIRST_ADDRESS + number)
-        nodes.append(Node(cable.name, address, cable.link, one.threads, one.batch, one.pace, cable.end))
+        nodes.append(Node(cable.name, address, cable.link, one.threads, one.batch, one.pace, cable.end, one.ranks))
     return tuple(nodes)
 
 
@@ -290,7 +294,13 @@ def _node(written: Written, cable: Cable, threads: int, folder: Path) -> Node:
         batch=written.workload.batch_on(written, cable.name),
         pace=written.workload.pace_on(written, cable.name, folder),
         switch=cable.end,
+        ranks=written.workload.ranks_on(written, cable.name),
     )
+
+
+def _gpu(written: Written) -> Literal["auto", "required", "none"]:
+    """A workload that says cuda cannot do without one."""
+    return "required" if getattr(written.workload, "device", None) == "cuda" else written.gpu
 
 
 def _expect(written: Written) -> Mapping[str, Fraction]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rig import whatif
 from rig.formulas.predict import predict, unknown
-from rig.model import Case, Ddp, Host, Phases
+from rig.model import Case, Host, Phases
 from rig.units import Rate
+from rig.work import Ddp
 
 COUNTS = (2, 4, 8)  # nodes, besides those that the cases have
 SLOWEST, FASTEST, POINTS = 0.1e9, 100e9, 25  # bit/s, and how many rates from one to the other, evenly by logarithm

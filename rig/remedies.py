@@ -34,12 +34,11 @@ class Option:
     kind: str  # one of KINDS
     name: str
     apply: Callable[[Case], Case]
-    every: int = 1  # steps between two exchanges of weights (local SGD); 1: gradients, in every step
 
 
 def options(case: Case) -> list[Option]:
     """Every change, kind by kind, the smaller steps first."""
-    return [*_links(case), *_nodes(case), *_more_work(case), *_fewer_bytes(case), *_exchanges()]
+    return [*_links(case), *_nodes(case), *_more_work(case), *_fewer_bytes(case), *_exchanges(case)]
 
 
 def _links(case: Case) -> Iterator[Option]:
@@ -78,12 +77,16 @@ def _fewer_bytes(case: Case) -> Iterator[Option]:
     for factor in (2, 4):
         cap = Size(factor * whatif.training(case).bucket_cap)
         yield Option("buckets", f"{cap} buckets", partial(whatif.buckets, cap=cap))
-    yield Option("fp16", "fp16 gradients", whatif.half)
 
 
-def _exchanges() -> Iterator[Option]:
+def _exchanges(case: Case) -> Iterator[Option]:
+    work = whatif.training(case)
+    if work.devices.backend == "nccl":  # what it sends then has no formula yet
+        return
+    if work.precision == "float32":
+        yield Option("fp16", "fp16 gradients", whatif.half)
     for every in (4, 16):
-        yield Option("local", f"local SGD, H = {every}", lambda same: same, every)
+        yield Option("local", f"local SGD, H = {every}", partial(whatif.averaged, every=every))
 
 
 def _counted(nodes: int) -> str:

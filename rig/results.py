@@ -1,4 +1,7 @@
-"""The frozen dataclasses that come out of a case: figures measured and computed, checks, links as found, its result."""
+"""The frozen dataclasses that come out of a case: figures measured and computed, checks, links as found, its result.
+
+QUANTITIES names the figures there are.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,38 @@ from typing import Any, Literal
 from rig.model import Direction
 
 Status = Literal["pass", "fail", "invalid", "error", "skipped"]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A kind of figure: what people call it, and which way is better."""
+
+    noun: str
+    better: Literal["more", "less"]
+    of: str = ""  # the metric of one node's step that this is, for each of the step's samples there
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "step_time": Quantity("step time", "less"),
+    "throughput": Quantity("throughput", "more"),
+    "speedup": Quantity("speed-up", "more"),
+    "efficiency": Quantity("efficiency", "more"),
+    "payload_tx": Quantity("payload of a node and step", "less"),
+    "wire_tx": Quantity("bytes on a node's wire and step", "less"),
+    "comm_time": Quantity("communication of a step", "less"),
+    "exposed_comm": Quantity("exposed communication of a step", "less"),
+    "busbw": Quantity("bus bandwidth", "more"),
+    "goodput": Quantity("goodput of the links", "more"),
+    "time_to_train": Quantity("time of the whole job", "less"),
+    "loss": Quantity("loss", "less"),
+    "held_out_loss": Quantity("held-out loss", "less"),
+    "accuracy": Quantity("held-out accuracy", "more"),
+    "time_to_loss": Quantity("time to the target loss", "less"),
+    "steps_to_loss": Quantity("steps to the target loss", "less"),
+    "payload_per_sample": Quantity("payload of a sample", "less", "payload_tx"),
+    "comm_per_sample": Quantity("communication of a sample", "less", "comm_time"),
+    "exposed_per_sample": Quantity("exposed communication of a sample", "less", "exposed_comm"),
+}
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rig.errors import LabError
+from rig.errors import LabError, UsageError
 
-Files = Annotated[list[Path], typer.Argument(help="Scenario files.", metavar="FILE…")]
+Files = Annotated[
+    list[Path], typer.Argument(help="Scenario files, or folders of them (*.yaml, not deeper).", metavar="FILE…")
+]
 File = Annotated[Path, typer.Argument(help="A scenario file.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override one key: link.rate=2.5gbit. Repeatable.")]
 LabName = Annotated[
@@ -32,6 +34,57 @@ def load(file: Path, sets: Sequence[str] | None) -> Any:
     from rig import scenario
 
     return scenario.load(file, sets or ())
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The scenario files meant: a folder stands for its *.yaml, sorted. Raises UsageError where it has none."""
+    found = []
+    for path in paths:
+        inside = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+        if not inside:
+            raise UsageError(f"{path}: look for scenarios: the folder has no *.yaml; name another, or a file")
+        found += inside
+    return found
+
+
+def load_all(paths: Sequence[Path], sets: Sequence[str] | None) -> list[Any]:
+    """The scenarios of files and folders. Raises UsageError with every error of every file."""
+    found, wrong = [], []
+    for file in files_of(paths):
+        try:
+            found.append(load(file, sets))
+        except UsageError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UsageError("\n".join(dict.fromkeys(wrong)))  # what is wrong with a --set is so in every file
+    return found
+
+
+def concerned(scenarios: Sequence[Any], only: str) -> list[Any]:
+    """Those scenarios that have a case which --only names; a single one that has none says so by itself, later.
+
+    Raises UsageError where none of several has one, or a lab could not be built for one's cases.
+    """
+    from rig.lab.ceiling import here
+    from rig.plan import buildable, expand, select
+
+    if len(scenarios) == 1:
+        return list(scenarios)
+    found, without = [], []
+    for scenario in scenarios:
+        cases = expand(scenario, *here())
+        try:
+            select(cases, only)
+        except UsageError:
+            without.append(scenario.name)
+        else:
+            buildable(select(cases, only))
+            found.append(scenario)
+    if not found:
+        raise UsageError(f"--only {only!r}: select cases: none matches in {', '.join(without)}")
+    for name in without:
+        say(f"{name}: no case is called {only!r}; left out")
+    return found
 
 
 @contextmanager

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from rig import models
 from rig.formulas import traffic
-from rig.model import Case, Ddp, Impairment, LayerTable, Link, Node, Pace, Phases, Tensor
+from rig.model import Case, Impairment, Link, Node, Phases
 from rig.plan import FIRST_ADDRESS
 from rig.provision import needs, provided
 from rig.units import Rate, Size
+from rig.work import Ddp, Exchange, LayerTable, Pace, Tensor
 
 APART = Size(1)  # a bucket_cap that every tensor passes, so that each is a bucket of its own
 
@@ -122,27 +123,13 @@ def buckets(case: Case, cap: Size) -> Case:
 def half(case: Case) -> Case:
     """Gradients exchanged as float16, as DDP's fp16_compress_hook does: its buckets are those of the whole gradients,
     and each is sent in half the bytes; buffers stay as they are. Converting is taken to cost nothing.
-
-    The table gets one tensor a bucket. gloo cuts segments at whole elements, which are then 2 bytes and not 4: a
-    bucket of a few bytes may take some more control messages (144 B each) than is counted.
     """
-    work = training(case)
-    parameters = work.table.parameters
-    members = traffic.ddp_buckets([tensor.nbytes for tensor in parameters], int(work.bucket_cap))[::-1]
-    fused = tuple(_fused([parameters[index] for index in bucket]) for bucket in members)
-
-    def sums(shares: Sequence[float]) -> tuple[float, ...]:
-        return tuple(sum(shares[index] for index in bucket) for bucket in members) if shares else ()
-
-    def shared(pace: Pace) -> Pace:
-        return replace(pace, forward_shares=sums(pace.forward_shares), backward_shares=sums(pace.backward_shares))
-
-    return _paces(_training(case, table=replace(work.table, parameters=fused), bucket_cap=APART), shared)
+    return _training(case, exchange=Exchange("fp16"))
 
 
-def _fused(tensors: Sequence[Tensor]) -> Tensor:
-    numel, flops = sum(tensor.numel for tensor in tensors), sum(tensor.flops for tensor in tensors)
-    return Tensor(tensors[-1].name, (numel,), flops, "float16")
+def averaged(case: Case, every: int) -> Case:
+    """Nodes train by themselves, and every so many steps average their weights (local SGD; Stich, arXiv 1805.09767)."""
+    return _training(case, exchange=Exchange("local_sgd", every=every))
 
 
 def has_adapters(case: Case) -> bool:
@@ -181,6 +168,8 @@ def paced(case: Case, one_node: Phases) -> Case:
 
     Each bucket's gradients are ready when they were there; within a bucket they come evenly.
     """
+    if not training(case).table.parameters:
+        case = _training(case, table=_told(training(case).model, one_node), bucket_cap=APART)
     work = training(case)
     members = traffic.ddp_buckets([tensor.nbytes for tensor in work.table.parameters], int(work.bucket_cap))
     shares = [0.0] * len(work.table.parameters)
@@ -192,6 +181,17 @@ def paced(case: Case, one_node: Phases) -> Case:
     pace = Pace(one_node.forward, one_node.backward, one_node.optimizer, backward_shares=tuple(shares))
     known = tuple(replace(node, pace=pace) for node in case.nodes)
     return _training(replace(case, nodes=known), compute="paced")
+
+
+def _told(model: str, one_node: Phases) -> LayerTable:
+    """A layer table of a model that has none, as far as its one-node run tells: a tensor for each bucket, the first of
+    which holds the last gradients; and one for the buffers of each dtype, whichever that is.
+    """
+    parameters = (Tensor(f"bucket {place}", (size // 4,)) for place, size in enumerate(one_node.buckets))
+    types = (("float32", 4), ("int64", 8), ("float16", 2), ("bfloat16", 2))
+    joined = zip(one_node.broadcasts, types, strict=False)
+    buffers = (Tensor(f"buffers in {dtype}", (size // width,), 0.0, dtype) for size, (dtype, width) in joined)
+    return LayerTable(model, tuple(parameters)[::-1], tuple(buffers), {})
 
 
 # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ one per output element.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,18 +96,36 @@ def residual(shapes: Shapes, name: str, channels: tuple[int, int], stride: int, 
     return outputs
 
 
-def vgg16() -> Shapes:
-    """VGG, configuration D, without BatchNorm. Layer numbers count activations and pools, as torchvision's do."""
+def vgg16(divisor: int = 1) -> Shapes:
+    """VGG, configuration D, without BatchNorm; all widths but the number of classes are divided by `divisor`.
+
+    Layer numbers count activations and pools, as torchvision's do.
+    """
     shapes, number, inputs = Shapes(), 0, 3
     for stage in ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3):
-        for outputs in stage:
+        for width in stage:
+            outputs = width // divisor
             shapes.conv(f"features.{number}", (inputs, outputs), 3, bias=True)
             number, inputs = number + 2, outputs
         shapes.pool()
         number += 1
-    for place, pair in ((0, (512 * 7 * 7, 4096)), (3, (4096, 4096)), (6, (4096, 1000))):
+    hidden = 4096 // divisor
+    for place, pair in ((0, (inputs * 7 * 7, hidden)), (3, (hidden, hidden)), (6, (hidden, 1000))):
         shapes.linear(f"classifier.{place}", *pair)
     return shapes
+
+
+def narrow(divisor: int) -> dict[str, Any]:
+    """The speed of a narrower VGG-16, which nobody published: the whole one's, by the FLOPs of a forward pass."""
+    whole, part = vgg16(), vgg16(divisor)
+    ratio = sum(entry["flops"] for entry in whole.parameters) / sum(entry["flops"] for entry in part.parameters)
+    parameters = sum(math.prod(entry["shape"]) for entry in part.parameters)
+    return {
+        "throughput": round(VGG16_SPEED * ratio, 1),
+        "optimizer": sgd_seconds(parameters, 732e9),
+        "source": f"{HOROVOD} (one P100, of the whole vgg16)",
+        "note": f"not published: {VGG16_SPEED} samples/s x {ratio:.3f}, the ratio of FLOPs; {SGD} 732 GB/s (P100)",
+    }
 
 
 def vgg16_cifar() -> Shapes:
@@ -161,6 +180,8 @@ def sgd_seconds(parameters: int, bandwidth: float) -> float:
 
 RESNET18, RESNET50, RESNET152, VGG16 = 11_689_512, 25_557_032, 60_192_808, 138_357_544  # as torchvision counts them
 VGG16_CIFAR = 14_728_266
+VGG16_SPEED = 130.9  # samples/s on a P100
+HOROVOD = "https://github.com/horovod/horovod/pull/44"
 SGD = "optimizer: SGD with momentum moves 5 x 4 bytes a parameter through"
 
 TIMM = "https://github.com/huggingface/pytorch-image-models (results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv)"
@@ -209,12 +230,14 @@ PROFILES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "vgg16": {
         "vgg16-p100": {
-            "throughput": 130.9,
+            "throughput": VGG16_SPEED,
             "optimizer": sgd_seconds(VGG16, 732e9),
-            "source": "https://github.com/horovod/horovod/pull/44 (one P100)",
+            "source": f"{HOROVOD} (one P100)",
             "note": f"{SGD} 732 GB/s (P100)",
         }
     },
+    "vgg16-half": {"vgg16-half-p100": narrow(2)},
+    "vgg16-quarter": {"vgg16-quarter-p100": narrow(4)},
 }
 
 SOURCES = {
@@ -223,6 +246,8 @@ SOURCES = {
     "resnet152": "He et al., arXiv 1512.03385, with the stride in the 3 x 3 (v1.5), as torchvision; FLOPs at 224 x 224",
     "vgg16-cifar": "VGG-16 with BatchNorm and one linear layer, as kuangliu/pytorch-cifar; FLOPs at 32 x 32",
     "vgg16": "Simonyan and Zisserman, arXiv 1409.1556, configuration D, as torchvision; FLOPs at 224 x 224",
+    "vgg16-half": "vgg16 with half of its channels and of its hidden features; FLOPs at 224 x 224",
+    "vgg16-quarter": "vgg16 with a quarter of its channels and of its hidden features; FLOPs at 224 x 224",
     "cnn": "rig/workloads/nets.py: Cnn; FLOPs at 8 x 8",
     "transformer": "rig/workloads/nets.py: Transformer; FLOPs at 8 x 8",
 }
@@ -249,6 +274,8 @@ def main() -> None:
         "resnet50": resnet((3, 4, 6, 3), bottleneck=True),
         "resnet152": resnet((3, 8, 36, 3), bottleneck=True),
         "vgg16": vgg16(),
+        "vgg16-half": vgg16(2),
+        "vgg16-quarter": vgg16(4),
         "vgg16-cifar": vgg16_cifar(),
         **{name: walked(name) for name in NETS},
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rig.model import Allreduce, Case, Impairment, Link, Node, Tcp
+from rig.model import Case, Impairment, Link, Node, Tcp
 from rig.units import Duration, Rate, Size
+from rig.work import Allreduce
 
 
 def impairment(rate: str = "1gbit") -> Impairment:

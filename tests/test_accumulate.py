@@ -17,10 +17,11 @@ from rig.errors import ScenarioError
 from rig.formulas import overlap, speedup
 from rig.formulas.overlap import Transfer
 from rig.formulas.predict import predict
-from rig.model import Allreduce, Case, Ddp, Host, Job, LayerTable, Pace, Phases, Tensor
+from rig.model import Case, Host, Phases
 from rig.scenario import loads
 from rig.scenario.ddp import DdpKeys
 from rig.units import Size
+from rig.work import Allreduce, Data, Ddp, Job, LayerTable, Pace, Tensor
 from tests.cases import case
 
 MIB = 2**20
@@ -33,7 +34,7 @@ def ddp(nodes: int = 2, paces: tuple[Pace, ...] = (), **changes: Any) -> Case:
     """Two tensors in two buckets over 1 Gb/s; every node computes 60 ms forward, 120 ms backward, 10 ms optimizer."""
     table = LayerTable("two", QUARTERS, (), {})
     fields = {"accumulate": 1, "job": None} | changes
-    workload = Ddp(2, 2, "two", "paced", table, Size(16 * MIB), 0, 0.05, None, **fields)
+    workload = Ddp(2, 2, "two", "paced", table, Size(16 * MIB), 0, 0.05, Data(), **fields)
     plain = case(nodes)
     each = paces or (Pace(0.06, 0.12, 0.01),) * nodes
     equipped = (replace(node, pace=pace, batch=8) for node, pace in zip(plain.nodes, each, strict=True))
@@ -175,7 +176,7 @@ def test_a_prediction_costs_what_its_buckets_do() -> None:
 
     def spent(tensors: int, nodes: int) -> float:
         table = LayerTable("many", tuple(Tensor(f"p{at}", (MIB,), 1 / tensors) for at in range(tensors)), (), {})
-        many = replace(ddp(nodes), workload=Ddp(2, 2, "many", "paced", table, Size(MIB), 0, 0.05, None))
+        many = replace(ddp(nodes), workload=Ddp(2, 2, "many", "paced", table, Size(MIB), 0, 0.05, Data()))
         took = []
         for _ in range(5):
             began = time.process_time()
@@ -251,7 +252,7 @@ def test_what_makes_no_sense_is_refused(more: str, said: str) -> None:
 
 
 def test_a_factory_is_sent_to_rig_profile() -> None:
-    with pytest.raises(ScenarioError, match=r"nets:make: a factory has to be timed first: `rig profile` makes"):
+    with pytest.raises(ScenarioError, match=r"nets:make: it has to be timed first: `rig profile` makes"):
         keys("batch: 8", model="nets:make")
 
 

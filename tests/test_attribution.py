@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from rig.attribution import LIMITS, Bottleneck, attribute, dropped
-from rig.model import Allreduce, Case, Change, Ddp, Impairment, LayerTable, Link, Loss, Pace, Tcp
+from rig.model import Case, Change, Impairment, Link, Loss, Tcp
 from rig.results import Metric, Predicted
 from rig.units import Duration, Fraction, Size
 from rig.verdict import Evidence
+from rig.work import Allreduce, Data, Ddp, LayerTable, Pace
 from tests.cases import case
 
 GOODPUT = 1e9 * 1448 / 1538  # bit/s
@@ -22,7 +23,7 @@ STEP, COMM, EXPOSED = 1.0, 0.8, 0.5  # of a case that its links bound (s)
 BYTES = COMM * 0.99 * GOODPUT / 8  # they pass in 99 % of the communication
 DDP = Ddp(
     steps=2, warmup=1, model="cnn", compute="paced", table=LayerTable("cnn", (), (), {}), bucket_cap=Size(25 * 2**20),
-    seed=0, lr=0.1, data=None,
+    seed=0, lr=0.1, data=Data(),
 )  # fmt: skip
 
 

@@ -6,13 +6,14 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.lab.runs import RIG, ROOT, as_ordinary_user, rig
+from tests.lab.runs import RIG, ROOT, as_ordinary_user, rig, until
 
 SMALL = "name: small\nlink: {rate: 1gbit}\nnodes: 1\nworkload: {kind: allreduce, size: 1KiB, steps: 2, warmup: 1}\n"
 HEAVY = ("torch", "pandas", "docker", "matplotlib", "pydantic", "numpy", "pyroute2", "jinja2", "ruamel")
@@ -282,6 +283,89 @@ def test_a_plan_from_a_run_of_other_work_is_refused(tmp_path: Path) -> None:
     )
     assert rig("run", scenario, "--lab", "netns", "--out", tmp_path / "out").returncode in (0, 4)
     (run,) = (tmp_path / "out").iterdir()
-    answer = rig("plan", "scenarios/digits.yaml", "--from", run)
+    answer = rig("plan", "scenarios/accuracy/digits.yaml", "--from", run)
     assert answer.returncode == 2
     assert "look for the same work on one node: that run has none" in answer.stderr
+
+
+# ── several scenarios ────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two scenarios, a file that is none, and a scenario further down."""
+    made = tmp_path / "several"
+    (made / "deeper").mkdir(parents=True)
+    for name in ("two", "one", "deeper/three"):
+        (made / f"{name}.yaml").write_text(SMALL.replace("small", Path(name).name), encoding="utf-8")
+    (made / "notes.txt").touch()
+    return made
+
+
+def test_a_folder_stands_for_its_scenarios_in_order(folder: Path) -> None:
+    answer = rig("validate", folder)
+    assert answer.stdout.splitlines() == [f"{folder}/{name}.yaml: 1 cases, no errors" for name in ("one", "two")]
+    planned = rig("run", folder, "--dry-run", "--only", "nodes=1")
+    assert planned.returncode == 0
+    assert planned.stdout.index("one: 1 case") < planned.stdout.index("two: 1 case")
+
+
+@pytest.mark.parametrize("verb", ["run", "validate"])
+def test_a_folder_without_scenarios_is_refused(tmp_path: Path, verb: str) -> None:
+    answer = rig(verb, tmp_path)
+    assert answer.returncode == 2
+    assert answer.stderr == f"{tmp_path}: look for scenarios: the folder has no *.yaml; name another, or a file\n"
+
+
+def test_every_broken_file_is_told_before_anything_runs(folder: Path) -> None:
+    for name in ("broken", "worse"):
+        (folder / f"{name}.yaml").write_text(SMALL.replace("1gbit", "1G"), encoding="utf-8")
+    answer = rig("run", folder, "--lab", "netns", "--out", folder / "out")
+    assert answer.returncode == 2
+    assert [line.partition(":")[0] for line in answer.stderr.splitlines()] == [
+        f"{folder}/broken.yaml", f"{folder}/worse.yaml",
+    ]  # fmt: skip
+    assert not (folder / "out").exists()
+
+
+def test_what_only_does_not_name_is_left_out(folder: Path) -> None:
+    (folder / "three.yaml").write_text(SMALL.replace("small", "three").replace("nodes: 1", "nodes: 2"), "utf-8")
+    answer = rig("run", folder, "--dry-run", "--only", "nodes=2")
+    assert answer.returncode == 0
+    assert "three: 1 case" in answer.stdout and "one: 1 case" not in answer.stdout
+    assert "one: no case is called 'nodes=2'; left out" in answer.stderr
+    nothing = rig("run", folder, "--only", "nodes=9")
+    assert nothing.returncode == 2
+    assert nothing.stderr == "--only 'nodes=9': select cases: none matches in one, three, two\n"
+
+
+def test_one_that_breaks_stops_no_other_and_one_page_tells_of_all(folder: Path) -> None:
+    """The first wants an engine that does not answer. `rig report` makes the same page of the runs."""
+    (folder / "engine.yaml").write_text(SMALL.replace("small", "engine") + "lab: docker\n", encoding="utf-8")
+    out = folder / "out"
+    answer = rig("run", folder, "--out", out, "--no-lock", env={"DOCKER_HOST": "unix:///nowhere/docker.sock"})
+    assert answer.returncode == 3
+    assert "engine: lab docker: " in answer.stderr
+    (page,) = out.glob("*-experiments/report.html")
+    assert answer.stderr.splitlines()[-1] == f"experiments: {page}"
+    runs = sorted(path for path in out.iterdir() if path != page.parent)
+    assert [run.name.split("-")[1] for run in runs] == ["engine", "one", "two"]
+    text = page.read_text(encoding="utf-8")
+    assert all(f'href="../{run.name}/report.html"' in text for run in runs)
+    again = rig("report", *runs, "--out", folder / "again")
+    assert again.returncode == 0
+    (second,) = (folder / "again").glob("*-experiments/report.html")
+    assert again.stdout == f"{second}\n"
+    assert second.read_text(encoding="utf-8").replace("../../out/", "../") == text
+
+
+def test_an_interrupted_run_of_several_leaves_the_page(folder: Path) -> None:
+    (folder / "two.yaml").write_text(SMALL.replace("small", "long").replace("steps: 2", "steps: 100000"), "utf-8")
+    argv = [*RIG, "run", str(folder), "--lab", "netns", "--out", str(folder / "out"), "--no-lock"]
+    with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: list(folder.glob("out/*-long-*/record.json")))
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    (page,) = folder.glob("out/*-experiments/report.html")
+    assert f"experiments: {page}" in said
+    text = page.read_text(encoding="utf-8")
+    assert "1 pass" in text and "1 skipped" in text

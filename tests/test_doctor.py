@@ -18,8 +18,9 @@ from rig import doctor, held
 from rig.doctor import capacity, needs, remains
 from rig.doctor.finding import Finding
 from rig.lab import PACKAGE, ceiling, lock
-from rig.model import Allreduce, Case, Tcp
+from rig.model import Case, Tcp
 from rig.units import Duration, Size
+from rig.work import Allreduce
 from tests.cases import case, impairment
 from tests.lab.runs import RIG, ROOT, rig
 

@@ -166,9 +166,9 @@ def test_perfect_scaling_is_n(step: float, batch: int, n: int) -> None:
 
 
 def test_what_a_prediction_cites_is_in_the_table() -> None:
-    for scenario in ("bandwidth", "allreduce", "digits"):
+    for scenario in ("bandwidth", "allreduce", "accuracy/digits"):
         for case in expand(load(Path(__file__).parents[1] / "scenarios" / f"{scenario}.yaml"), cores=2):
-            some = Phases(0.1, tuple([0.1] * 5), 0.2, 0.01) if scenario == "digits" else None
+            some = Phases(0.1, tuple([0.1] * 5), 0.2, 0.01) if scenario == "accuracy/digits" else None
             if some:
                 some = Phases(0.1, tuple([0.1] * len(predict(case)["payload_tx"].inputs["buckets"])), 0.2, 0.01)
             assert {figure.formula for figure in predict(case, some).values()} <= set(FORMULAS)

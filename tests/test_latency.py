@@ -14,8 +14,9 @@ from rig.formulas.edges import ring
 from rig.formulas.predict import predict, unknown
 from rig.formulas.rings import Edge
 from rig.formulas.traffic import segments_per_chunk
-from rig.model import Allreduce, Background, Cable, Case, Change, Impairment, Link, Loss, Node, Switch
+from rig.model import Background, Cable, Case, Change, Impairment, Link, Loss, Node, Switch
 from rig.units import Duration, Fraction, Rate, Size
+from rig.work import Allreduce
 from tests.cases import case, impairment
 
 GOODPUT = 1448 / 1538

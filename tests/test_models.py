@@ -27,6 +27,8 @@ COUNTED = {  # model → parameters, their tensors, buffers
     "vit-b16": (86_567_656, 200, 0),
     "bert-base": (109_482_240, 199, 2),
     "gpt2": (124_439_808, 148, 0),
+    "vgg16-half": (35_617_672, 32, 0),
+    "vgg16-quarter": (9_418_936, 32, 0),
     "sd-unet": (859_520_964, 686, 0),
     "sd-unet-lora": (797_184, 256, 0),
 }

@@ -12,7 +12,7 @@ from rich.console import Console
 from rig import outlook, scenario
 from rig.plan import expand
 
-SHIPPED = sorted((Path(__file__).parent.parent / "scenarios").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parent.parent / "scenarios").rglob("*.yaml"))
 
 FULL = """\
 name: full
@@ -112,7 +112,10 @@ def test_an_allreduce_has_other_figures() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (PACED.replace("1gbit", "1gbit, loss: 1%"), "unknown: no formula tells what TCP makes of such links (loss)"),
+        (
+            PACED.replace("1gbit", "1gbit, loss: 1%"),
+            "unknown: no formula tells how long an exchange takes there (loss)",
+        ),
         (
             PACED.replace(
                 "resnet50, batch: 32, compute: {profile: resnet50-gtx1080ti}", "cnn, batch: 8, compute: real"

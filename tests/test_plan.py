@@ -9,9 +9,10 @@ import pytest
 
 from rig import scenario
 from rig.errors import UsageError
-from rig.model import Case, Ddp
+from rig.model import Case
 from rig.plan import buildable, expand
 from rig.units import Rate, Size
+from rig.work import Ddp
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 

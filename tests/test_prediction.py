@@ -1,4 +1,4 @@
-"""`scenarios/prediction.yaml`: a design that is balanced, has names a person can read, and ends in time."""
+"""`scenarios/accuracy/prediction.yaml`: a design that is balanced, has names a person can read, and ends in time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 from rig import scenario
 from rig.formulas.predict import predict
-from rig.model import Case, Ddp
+from rig.model import Case
 from rig.plan import expand
+from rig.work import Ddp
 
-FILE = Path(__file__).parent.parent / "scenarios" / "prediction.yaml"
+FILE = Path(__file__).parent.parent / "scenarios" / "accuracy" / "prediction.yaml"
 FACTORS: dict[str, tuple[Any, ...]] = {
     "workload.model": ("resnet18", "resnet50", "vgg16", "bert-base", "gpt2"),
     "nodes": (2, 4, 8),

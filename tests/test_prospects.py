@@ -24,7 +24,7 @@ sweep: {{nodes: [{nodes}]{sweep}}}
 
 
 def shipped(name: str) -> tuple[Case, ...]:
-    return expand(scenario.load(ROOT / "scenarios" / f"{name}.yaml"), 2)
+    return expand(scenario.load(next((ROOT / "scenarios").rglob(f"{name}.yaml"))), 2)
 
 
 def written(nodes: str, link: str = "", sweep: str = "") -> tuple[Case, ...]:
@@ -47,7 +47,7 @@ def test_another_share_of_work_or_another_cable_has_curves_of_its_own() -> None:
 
 def test_what_has_no_curve() -> None:
     assert named(shipped("allreduce")) == []
-    assert named(shipped("two-clusters")) == []
+    assert named(shipped("wan")) == []
     assert named(written("2", ", loss: 1%")) == []
     assert named(written("1")) == []
     assert named(shipped("digits")) == [], "not known before a one-node run"

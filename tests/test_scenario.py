@@ -15,7 +15,9 @@ from rig.scenario.network import sources
 from rig.units import Rate
 
 HERE = Path(__file__).parent
-SHIPPED = sorted((HERE.parent / "scenarios").glob("*.yaml"))
+SHIPPED = sorted(
+    path for where in ("", "accuracy/", "scripts/") for path in (HERE.parent / "scenarios").glob(f"{where}*.yaml")
+)
 BAD = sorted((HERE / "scenarios" / "bad").glob("*.yaml"))
 
 PLAIN = """\
@@ -371,4 +373,4 @@ def test_schema_names_every_key() -> None:
     assert {"delay", "rtt", "loss", "up", "mtu"} <= set(document["$defs"]["LinkKeys"]["properties"])
     assert document["required"] == ["name", "workload"]
     assert document["additionalProperties"] is False
-    assert set(document["properties"]["workload"]["discriminator"]["mapping"]) == {"ddp", "allreduce"}
+    assert set(document["properties"]["workload"]["discriminator"]["mapping"]) == {"ddp", "allreduce", "script"}

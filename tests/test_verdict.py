@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from rig.model import Case, Ddp, Direction, LayerTable, Pace
+from rig.model import Case, Direction
 from rig.results import LinkReport, Metric, Predicted
 from rig.units import Fraction, Size
 from rig.verdict import Evidence, judge, unjudged
+from rig.work import Data, Ddp, LayerTable, Pace
 from tests.cases import case
 
 GOODPUT = 941_482_444.7  # bit/s of TCP payload on 1 Gb/s Ethernet: 1448/1538
 STEP = 0.1
 DDP = Ddp(
     steps=2, warmup=1, model="cnn", compute="real", table=LayerTable("cnn", (), (), {}), bucket_cap=Size(25 * 2**20),
-    seed=0, lr=0.1, data=None,
+    seed=0, lr=0.1, data=Data(),
 )  # fmt: skip
 
 
@@ -148,6 +149,14 @@ def test_invalid(what: str) -> None:
         found = judge(judged_case, evidence(**(changes | {"measured": measured})))
         assert found.status == "invalid"
         assert said in found.reason
+
+
+def test_real_compute_that_waits_for_cpus_sends_the_same_bytes() -> None:
+    bytes_only = replace(computed(), expect={"payload_tx": Fraction.parse("0.05%")})
+    found = judge(bytes_only, evidence(host={"run_delay": 0.5}))
+    assert found.status == "pass"
+    assert found.reason.startswith("bytes are as predicted, times say nothing: the host could not keep up")
+    assert judge(replace(bytes_only, expect={}), evidence(host={"run_delay": 0.5})).status == "invalid"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ import pytest
 from rig import models, scenario, whatif
 from rig.errors import UsageError
 from rig.formulas.predict import predict
-from rig.model import Background, Case, Change, Ddp, LayerTable, Pace, Phases, Tensor
+from rig.model import Background, Case, Change, Phases
 from rig.plan import expand
 from rig.results import Predicted
 from rig.units import Duration, Rate, Size
+from rig.work import Data, Ddp, LayerTable, Pace, Tensor
 from tests.cases import case as allreduce
 
 MIB = 2**20
@@ -26,7 +27,7 @@ PACE = Pace(forward=0.040, backward=0.080, optimizer=0.002)
 def training(nodes: int = 2) -> Case:
     """Four tensors of 4 MiB, each a bucket, one ready every 20 ms of the backward pass; 1 Gb/s, 32 samples a node."""
     table = LayerTable("four", tuple(Tensor(f"w{i}", (MIB,), 0.25) for i in range(4)), (), {})
-    work = Ddp(5, 2, "four", "paced", table, bucket_cap=Size(4 * MIB), seed=0, lr=0.1, data=None)
+    work = Ddp(5, 2, "four", "paced", table, bucket_cap=Size(4 * MIB), seed=0, lr=0.1, data=Data())
     bare = allreduce(nodes, workload=work)
     return replace(bare, nodes=tuple(replace(node, batch=32, pace=PACE) for node in bare.nodes))
 
@@ -230,7 +231,7 @@ def test_what_happens_to_a_cable_that_is_gone_happens_no_more() -> None:
 
 # ── real compute ─────────────────────────────────────────────────────────────────────────────────────
 def real(nodes: int = 2) -> Case:
-    path = Path(__file__).parents[1] / "scenarios" / "digits.yaml"
+    path = Path(__file__).parents[1] / "scenarios" / "accuracy" / "digits.yaml"
     return next(case for case in expand(scenario.load(path, [f"sweep.nodes=[1, {nodes}]"]), 2) if case.size == nodes)
 
 

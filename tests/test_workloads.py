@@ -18,7 +18,8 @@ import torch
 
 from rig import models
 from rig.errors import WorkloadError
-from rig.workloads import data
+from rig.units import Size
+from rig.work import Data, Ddp
 from rig.workloads.paced import PacedNet
 from rig.workloads.pacer import Pacer
 
@@ -29,12 +30,8 @@ PACE = {"forward": 0.05, "backward": 0.1, "optimizer": 0.005}
 
 def ddp_job(model: str, **changes: Any) -> Event:
     """A paced job; `changes` replace its fields."""
-    job = {
-        **{"kind": "ddp", "model": model, "compute": "paced", "batch": 32, "steps": 4, "warmup": 2, "seed": 0},
-        **{"bucket_cap": 25 * 2**20, "lr": 0.05, "data": None, "dilation": 1, "accumulate": 1, "pace": PACE},
-        "table": dataclasses.asdict(models.load(model)),
-    }
-    return {**job, **changes}
+    work = Ddp(4, 2, model, "paced", models.load(model), Size(25 * 2**20), seed=0, lr=0.05, data=Data())
+    return {"kind": "ddp", **dataclasses.asdict(work), "batch": 32, "dilation": 1, "pace": PACE, **changes}
 
 
 def start(job: Event, seat: dict[str, str]) -> subprocess.Popen[str]:
@@ -258,50 +255,6 @@ def test_the_transformer_learns_too() -> None:
     assert events[-1]["accuracy"] > 0.3
 
 
-def test_same_seed_same_order_no_overlap() -> None:
-    images, held_out = data.load(None)
-    assert (len(images), len(held_out)) == (1437, 360)
-    shards = [images.shard(rank, 3, seed=7).order.tolist() for rank in range(3)]
-    assert sorted(chain.from_iterable(shards)) == images.order.tolist()
-    assert images.shard(1, 3, seed=7).order.tolist() == shards[1]
-    assert images.shard(1, 3, seed=8).order.tolist() != shards[1]
-    assert not set(images.order.tolist()) & set(held_out.order.tolist())
-
-
-def test_a_batch_wraps_around_the_end() -> None:
-    images, _ = data.load(None)
-    pixels, labels = images.batch(len(images) - 1, 3)
-    assert (pixels.shape, labels.tolist()) == ((3, 3, 8, 8), images.labels[images.order[[-1, 0, 1]]].tolist())
-    assert (pixels.abs() <= 1).all()
-    with pytest.raises(WorkloadError, match="rank 1437 gets none"):
-        images.shard(1437, 1438, seed=0)
-
-
-def cifar(folder: Path, size: int = 10_000 * 3073) -> None:
-    for name in (*data.TRAIN_FILES, data.TEST_FILE):
-        with open(folder / name, "wb") as file:
-            file.write(bytes([7]) + bytes([255]) * 1024)  # the first image: label 7, its red plane full
-            file.truncate(size)
-
-
-def test_cifar10_is_read_as_published(tmp_path: Path) -> None:
-    cifar(tmp_path)
-    images, held_out = data.load(str(tmp_path))
-    assert (len(images), len(held_out)) == (50_000, 10_000)
-    pixels, labels = held_out.batch(0, 2)
-    assert labels.tolist() == [7, 0]
-    assert pixels.shape == (2, 3, 32, 32)
-    assert [plane.unique().tolist() for plane in pixels[0]] == [[1], [-1], [-1]]
-
-
-def test_cifar10_must_be_whole(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match=r"data_batch_1.bin: No such file or directory; give the folder"):
-        data.load(str(tmp_path))
-    cifar(tmp_path, size=1000)
-    with pytest.raises(WorkloadError, match=r"data_batch_1.bin: it has 1000 bytes, not 10000 records of 3073"):
-        data.load(str(tmp_path))
-
-
 # ── all-reduce ───────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("size", [4, 1_000_004, 3 * 2**20 + 4])
 def test_allreduce_sends_the_rings_bytes(size: int) -> None:
@@ -316,7 +269,7 @@ def test_allreduce_sends_the_rings_bytes(size: int) -> None:
     [
         ({"kind": "allreduce", "size": 6}, "fill 6 bytes with float32"),
         (
-            {"kind": "ddp", "compute": "real", "data": "/nowhere", "seed": 0, "batch": 1, "accumulate": 1},
+            ddp_job("cnn", compute="real", data={"source": "cifar10", "path": "/nowhere", "size": 0}),
             "open /nowhere/data_batch_1.bin",
         ),
     ],

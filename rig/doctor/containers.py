@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rig.doctor.finding import Finding
 from rig.errors import LabError
+from rig.node import gpu as gpu_library
 
 
 @cache
@@ -52,7 +55,23 @@ def gpu() -> Finding:
     if "lack" not in seen() and not seen()["gpu"]:
         mend = "for lab docker: install nvidia-container-toolkit and restart Docker"
         return Finding("GPU", "warn", f"{count} here, but the engine offers none", mend)
-    return Finding("GPU", "ok", f"{count} here")
+    if not (cuda := torch_cuda()):
+        mend = "for real compute on it: install a CUDA build of PyTorch in this Python"
+        return Finding("GPU", "warn", f"{count} here, but this Python's PyTorch has no CUDA", mend)
+    if gpu_library.cards(None) is None:
+        mend = "install NVIDIA's driver with its libnvidia-ml.so.1"
+        return Finding("GPU", "warn", f"{count} here, but NVML does not tell their memory and use", mend)
+    return Finding("GPU", "ok", f"{count} here; PyTorch's CUDA {cuda}")
+
+
+def torch_cuda() -> str:
+    """The CUDA that this Python's PyTorch was built for, read without importing it; nothing for a CPU build."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
+        return ""
+    text = Path(torch.origin).with_name("version.py").read_text(encoding="utf-8")
+    found = re.search(r"^cuda\b.*= '([^']+)'", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def gpus() -> int:

@@ -56,7 +56,7 @@ def gpu(cases: Sequence[Case], kind: str) -> Finding | None:
     there = containers.seen().get("gpu") if kind == "docker" else containers.gpus()
     if there:
         return _needed("gpu: required", "ok", containers.gpu().found)
-    mend = containers.gpu().mend or "run it where there is one, or set gpu: auto"
+    mend = containers.gpu().mend or "run it where there is one, or set gpu: auto, device: auto"
     return _needed("gpu: required", "lack", "no GPU can be given to the nodes", mend)
 
 

@@ -20,7 +20,8 @@ from rig.node import namespaces
 def hold(documents: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Start the holder of every node, all at once; {name: pid inside the box}. Raises FabricError.
 
-    `documents`: [{"name": host name, "hosts": text of /etc/hosts, "sysctls": {dotted name: value}}].
+    `documents`: [{"name": host name, "hosts": text of /etc/hosts, "sysctls": {dotted name: value}, "fixed": [paths that
+    cannot be written there]}].
     """
     started = {document["name"]: _start(document) for document in documents}
     for name, (pid, told) in started.items():
@@ -50,6 +51,8 @@ def _live(document: Mapping[str, Any], tell: int) -> None:
         namespaces.unshare(namespaces.NEWNET | namespaces.NEWUTS | namespaces.NEWNS)
         socket.sethostname(document["name"])
         _own_hosts(document["hosts"])
+        for path in document["fixed"]:
+            namespaces.fix(path)
         set_sysctls(document["sysctls"])
     except BaseException as error:  # noqa: BLE001  this is a fork: nothing may unwind into the fabric's own loop
         os.write(tell, str(error).encode() or b"?")

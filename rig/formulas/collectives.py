@@ -1,7 +1,7 @@
 """How many bytes of TCP payload collectives other than gloo's all-reduce and broadcast send. Bytes throughout.
 
 S is what every rank holds, N how many take part, one rank a node unless said. What a library adds of its own (144 B
-per segment in gloo) is left out: right to 0.1 % above about 1 MiB.
+per segment in gloo) is left out unless the name tells the library: right to 0.1 % above about 1 MiB.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
+from rig.formulas.rings import Edge, ring_time
+from rig.formulas.traffic import COPY, RECEIPT
+
 Protocol = Literal["Simple", "LL128", "LL"]
 SENT: dict[Protocol, float] = {"Simple": 1.0, "LL128": 128 / 120, "LL": 2.0}  # bytes on the way per byte of data
 INDEX = 8  # bytes of an index in a sparse tensor (int64)
 VALUE = 4  # of a float32
+GATHER_CONTROL = 288  # bytes of gloo's own messages for each other rank's piece
 
 
 def ring_payload(size: float, ranks: int) -> float:
@@ -65,6 +69,24 @@ def allgather_payload(own: float, ranks: int) -> float:
     return (ranks - 1) * own
 
 
+def gloo_allgather_payload(own: float, ranks: int) -> float:
+    """What each rank sends in gloo's all-gather: allgather_payload and, for each other rank, 288 B of control. Exact to
+    the byte at N = 2, 3, 4, from 1 B to 8 MB (docs/facts.md): two segments a piece, 144 B each.
+    """
+    return allgather_payload(own + GATHER_CONTROL, ranks)
+
+
+def gloo_allgather_time(own: int, nodes: int, edge: Edge) -> float:
+    """Seconds of gloo's all-gather over an edge: without delay its bytes ÷ goodput. With delay what the second half of
+    an all-reduce of N·own takes, which gathers as much.
+    """
+    if nodes == 1:
+        return 0.0
+    if edge.rtt:
+        return ring_time(nodes * own, nodes, edge) / 2
+    return gloo_allgather_payload(own, nodes) * 8 / edge.goodput
+
+
 def reduce_scatter_payload(size: float, ranks: int) -> float:
     """What each rank sends in a ring reduce-scatter of S bytes: (N−1)/N·S, a piece of S/N in each of N−1 steps."""
     return (ranks - 1) / ranks * size
@@ -87,6 +109,18 @@ def parameter_server_payload(size: float, workers: int) -> tuple[float, float]:
     worker pays, since the server is another machine.
     """
     return workers * size, size
+
+
+def serving_node_payload(size: float, nodes: int) -> tuple[float, ...]:
+    """What each node sends where rank 0 serves beside its own training, by node: (N−1)·S, and S each of the others.
+
+    Point to point over gloo: others push S of gradients each, and get as much back. Each message takes 96 B of control
+    from its sender and 48 B from its receiver. Exact to the byte at N = 2 and 4 (docs/facts.md).
+    """
+    if nodes == 1:
+        return (0.0,)
+    one = size + COPY + RECEIPT
+    return ((nodes - 1) * one, *(one,) * (nodes - 1))
 
 
 def sharded_server_payload(size: float, nodes: int) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 
 from rig.formulas.collectives import ring_payload
+from rig.formulas.traffic import gloo_allreduce_payload
 
 
 def overlapped_step(compute: float, backward: float, comm: float) -> float:
@@ -42,8 +44,8 @@ def accumulation_needed(compute: float, synchronising: float, loss: float) -> in
 def local_sgd_step(compute: float, comm: float, interval: int) -> float:
     """The mean step where parameters are averaged every H steps: c + T_comm/H (s).
 
-    Averaging comes after a step and nothing hides it (torch's PeriodicModelAverager). How H changes what is learnt is
-    not said here.
+    Averaging comes after a step and nothing hides it (torch's PeriodicModelAverager). With several exchanges in H steps
+    T_comm is that of all of them. How H changes what is learnt is not said here.
     """
     return compute + comm / interval
 
@@ -51,6 +53,16 @@ def local_sgd_step(compute: float, comm: float, interval: int) -> float:
 def local_sgd_payload(size: float, nodes: int, interval: int) -> float:
     """Payload of a rank per step, on average, where S bytes of parameters are averaged every H steps: 2(N−1)/N·S/H."""
     return ring_payload(size, nodes) / interval
+
+
+def periodic_payload(size: int, rounds: Sequence[int], period: int) -> float:
+    """Payload of a rank per step over gloo, on average, where S bytes of parameters are exchanged several times in a
+    period of so many steps: Σ all-reduce(S, N_i)/period, `rounds` (N_i) being how many ranks take part in each.
+
+    One round of all N for local SGD and DiLoCo: an all-reduce of the parameters, or of their differences. For
+    hierarchical SGD rounds of groups, and the last one of all.
+    """
+    return sum(gloo_allreduce_payload(size, ranks) for ranks in rounds) / period
 
 
 def local_sgd_interval(compute: float, comm: float, share: float) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rig.formulas.predict_allreduce import allreduce
-from rig.formulas.predict_ddp import ddp
+from rig.formulas.predict_exchange import training
 from rig.formulas.predict_parts import Predictions, unknown
+from rig.formulas.predict_script import script
 from rig.model import Case, Host, Phases
 
 __all__ = ["predict", "unknown"]
@@ -21,6 +22,7 @@ def predict(case: Case, one_node: Phases | None = None, host: Host | None = None
 
 
 PREDICTORS: Mapping[str, Callable[[Case, Phases | None, Host | None], Predictions]] = {
-    "ddp": ddp,
+    "ddp": training,
     "allreduce": allreduce,
+    "script": script,
 }

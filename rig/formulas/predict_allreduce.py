@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from rig.formulas import rings, speedup, traffic
+from rig.formulas import nccl, rings, speedup, traffic
 from rig.formulas.edges import document, ring
 from rig.formulas.predict_parts import Predictions, added, told, unknown
-from rig.model import Allreduce, Case, Host, Phases
+from rig.model import Case, Host, Phases
 from rig.results import Predicted
+from rig.work import Allreduce
 
 
 def allreduce(case: Case, _: Phases | None, host: Host | None) -> Predictions:
@@ -16,6 +17,8 @@ def allreduce(case: Case, _: Phases | None, host: Host | None) -> Predictions:
     what = {"bytes": size, "nodes": n}
     payload = traffic.gloo_allreduce_payload(size, n)
     found = {"payload_tx": Predicted(payload, "B", "gloo_allreduce_payload", what, (payload,) * n)}
+    if case.devices.backend == "nccl":
+        found["payload_tx"] = nccl.payload(case, [size], (), what)
     if n > 1 and not unknown(case):
         legs, adds = ring(case), added(case, host)
         seconds = max(adds["least"], *(rings.ring_time(size, n, leg.edge) for leg in legs))

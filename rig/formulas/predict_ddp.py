@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 from typing import Any
 
-from rig.formulas import overlap, rings, speedup, timing, traffic
+from rig.formulas import nccl, overlap, rings, speedup, timing, traffic
 from rig.formulas.edges import Leg, document, ring
 from rig.formulas.predict_parts import Predictions, added, told, unknown
-from rig.model import Case, Ddp, Host, Pace, Phases, Tensor
+from rig.model import Case, Host, Phases
 from rig.results import Predicted
+from rig.work import Ddp, Pace, Tensor
+
+Before = Callable[[float], float]  # a step's length (s) → how long its forward pass waits for buffers (s)
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """What DDP makes of a table: tensors (indices) by bucket, and bytes, of buckets and of broadcasts."""
+class Layout:
+    """What DDP makes of a model: tensors (indices) by bucket, and bytes, of buckets and of broadcasts."""
 
     members: tuple[tuple[int, ...], ...]
     buckets: tuple[int, ...]
@@ -25,34 +28,67 @@ class _Layout:
 
 
 @lru_cache(maxsize=64)
-def _layout(parameters: tuple[Tensor, ...], buffers: tuple[Tensor, ...], cap: int) -> _Layout:
+def _layout(parameters: tuple[Tensor, ...], buffers: tuple[Tensor, ...], cap: int) -> Layout:
     sizes = [tensor.nbytes for tensor in parameters]
     members = traffic.ddp_buckets(sizes, cap)
-    by_dtype = (sum(tensor.nbytes for tensor in buffers if tensor.dtype == dtype) for dtype in ("float32", "int64"))
-    return _Layout(members, tuple(sum(sizes[at] for at in one) for one in members), tuple(filter(None, by_dtype)))
+    by_dtype = {tensor.dtype: 0 for tensor in buffers}
+    for tensor in buffers:
+        by_dtype[tensor.dtype] += tensor.nbytes
+    return Layout(members, tuple(sum(sizes[at] for at in one) for one in members), tuple(by_dtype.values()))
+
+
+def layout_of(case: Case, one_node: Phases | None) -> Layout | None:
+    """From the model's layer table; of a model that has none, from what its one-node run would have sent to others."""
+    work = case.workload
+    assert isinstance(work, Ddp)
+    if work.table.parameters:
+        return _layout(work.table.parameters, work.table.buffers, int(work.bucket_cap))
+    if case.size == 1:
+        return Layout((), (), ())
+    return Layout((), one_node.buckets, one_node.broadcasts) if one_node else None
 
 
 def ddp(case: Case, one_node: Phases | None, host: Host | None) -> Predictions:
     """Bytes from the model's layer table; times where each node's computing is known."""
     workload, n = case.workload, case.size
     assert isinstance(workload, Ddp)
-    layout = _layout(workload.table.parameters, workload.table.buffers, int(workload.bucket_cap))
+    layout = layout_of(case, one_node)
+    if layout is None:
+        return {}
     payload = traffic.ddp_step_payload(layout.buckets, layout.broadcasts, n)
     inputs = {"buckets": list(layout.buckets), "broadcasts": list(layout.broadcasts), "nodes": n}
     found = {"payload_tx": Predicted(sum(payload) / n, "B", "ddp_step_payload", inputs, tuple(payload))}
-    alone = _alone(case, layout, one_node)
+    if workload.devices.backend == "nccl":
+        found = {"payload_tx": nccl.payload(case, layout.buckets, layout.broadcasts, inputs)}
+    inputs |= {"accumulate": workload.accumulate}
+    return found | timed(case, layout, each_alone(case, layout, one_node), inputs, host)
+
+
+def timed(
+    case: Case, layout: Layout, alone: Sequence[Phases], inputs: dict[str, Any], host: Host | None
+) -> Predictions:
+    """Times of a step that exchanges buckets while its backward pass goes on, from what each node does by itself; none
+    where that is not known, or `unknown` says why. `inputs` is told with them, and gets what is used here.
+    """
     if not alone or unknown(case):
-        return found
+        return {}
     legs, adds = ring(case), added(case, host)
+    ready = overlap.slowest(list(dict.fromkeys(alone))).ready
+    ends = _ends(layout.buckets, ready, len(case.seats), legs, adds["least"])
+    inputs |= {"edges": [document(leg) for leg in legs]} | told(adds)
+    return overlapped(case, alone, ends, before(layout.broadcasts, case, legs), inputs)
+
+
+def overlapped(
+    case: Case, alone: Sequence[Phases], ends: Sequence[float], before: Before, inputs: dict[str, Any]
+) -> Predictions:
+    """The same, from when each bucket is reduced (s from the start of the backward pass)."""
     kinds = list(dict.fromkeys(alone))
     together = overlap.slowest(kinds)
-    ends = _ends(layout.buckets, together.ready, n, legs, adds["least"])
-    step = overlap.overlap(together, ends).step
-    line = overlap.overlap(together, ends, _before(layout.broadcasts, case, legs, step))
+    line = overlap.overlap(together, ends, before(overlap.overlap(together, ends).step))
     views = {kind: overlap.own(kind, together, line) for kind in kinds}
-    inputs |= {"accumulate": workload.accumulate, "edges": [document(leg) for leg in legs]} | told(adds)
-    inputs |= {"timeline": _drawn(together, line)}
-    return found | _times(case, [views[phases] for phases in alone], inputs)
+    inputs |= {"timeline": drawn(together, line)}
+    return times(case, [views[phases] for phases in alone], inputs)
 
 
 def _ends(
@@ -72,12 +108,14 @@ def _ends(
     return overlap.shared(ready, [overlap.Transfer(max(least, alone), busy) for alone, busy in spans])
 
 
-def _before(broadcasts: Sequence[int], case: Case, legs: Sequence[Leg], step: float) -> float:
+def before(broadcasts: Sequence[int], case: Case, legs: Sequence[Leg]) -> Before:
     """Buffers, before the forward pass: bytes one after another, and the tree's way once, for they go together. From
-    four nodes on most edges of the tree are none of the ring's, and so silent for a step of `step` s.
+    four nodes on most edges of the tree are none of the ring's, and so silent for the whole of a step.
     """
-    if not legs or not broadcasts:
-        return 0.0
+    return lambda step: _buffers(broadcasts, case, legs, step) if legs and broadcasts else 0.0
+
+
+def _buffers(broadcasts: Sequence[int], case: Case, legs: Sequence[Leg], step: float) -> float:
     slowest = min((leg.edge for leg in legs), key=lambda edge: edge.goodput)
     sent = sum(timing.broadcast_time(size, case.size, slowest) for size in broadcasts)
     edge = replace(slowest, rtt=max(leg.edge.rtt for leg in legs))
@@ -86,7 +124,7 @@ def _before(broadcasts: Sequence[int], case: Case, legs: Sequence[Leg], step: fl
     return sent + timing.broadcast_wait(case.size, edge.rtt) + below * restart
 
 
-def _drawn(together: Phases, line: overlap.Timeline) -> dict[str, Any]:
+def drawn(together: Phases, line: overlap.Timeline) -> dict[str, Any]:
     """The step as a picture shows it (s, emulated); `ready` and `ends` count from the start of the backward pass."""
     return {
         "before": line.before, "earlier": together.earlier, "forward": together.forward,
@@ -95,9 +133,11 @@ def _drawn(together: Phases, line: overlap.Timeline) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _times(case: Case, views: Sequence[overlap.Timeline], inputs: Mapping[str, Any]) -> Predictions:
-    """`views`: the step as each node has it. Strong scaling has divided batches and paces already; speed-up is over the
-    first node by itself.
+def times(
+    case: Case, views: Sequence[overlap.Timeline], inputs: Mapping[str, Any], formula: str = "overlap"
+) -> Predictions:
+    """`views`: the step as each node has it; `formula`: what it was computed by. Strong scaling has divided batches and
+    paces already; speed-up is over the first node by itself.
     """
     step, alone = views[0].step, views[0].compute
     batches = [node.batch for node in case.nodes]
@@ -105,17 +145,17 @@ def _times(case: Case, views: Sequence[overlap.Timeline], inputs: Mapping[str, A
     gain = speedup.speedup(samples, speedup.throughput(batches[:1], alone))
     rates = {"batches": batches, "step_time": step, "one_node_step_time": alone}
     return {
-        "step_time": Predicted(step, "s", "overlap", inputs),
-        "comm_time": _of_nodes([view.comm for view in views], inputs),
-        "exposed_comm": _of_nodes([view.exposed for view in views], inputs),
+        "step_time": Predicted(step, "s", formula, inputs),
+        "comm_time": _of_nodes([view.comm for view in views], inputs, formula),
+        "exposed_comm": _of_nodes([view.exposed for view in views], inputs, formula),
         "throughput": Predicted(samples, "samples/s", "throughput", rates),
         "speedup": Predicted(gain, "×", "speedup", rates),
         "efficiency": Predicted(speedup.efficiency(gain, case.size), "", "efficiency", rates),
     } | _job(case, step)
 
 
-def _of_nodes(seconds: Sequence[float], inputs: Mapping[str, Any]) -> Predicted:
-    return Predicted(fmean(seconds), "s", "overlap", inputs, tuple(seconds))
+def _of_nodes(seconds: Sequence[float], inputs: Mapping[str, Any], formula: str) -> Predicted:
+    return Predicted(fmean(seconds), "s", formula, inputs, tuple(seconds))
 
 
 def _job(case: Case, step: float) -> Predictions:
@@ -128,7 +168,7 @@ def _job(case: Case, step: float) -> Predictions:
 
 
 # ── one machine by itself ────────────────────────────────────────────────────────────────────────────
-def _alone(case: Case, layout: _Layout, one_node: Phases | None) -> tuple[Phases, ...]:
+def each_alone(case: Case, layout: Layout, one_node: Phases | None) -> tuple[Phases, ...]:
     """Every node's step by itself: paced from its own pace, real from the one-node run; none where that is lacking."""
     assert isinstance(case.workload, Ddp)
     table, accumulate = case.workload.table, case.workload.accumulate
@@ -139,7 +179,7 @@ def _alone(case: Case, layout: _Layout, one_node: Phases | None) -> tuple[Phases
     return tuple(known[node.pace] for node in case.nodes if node.pace)
 
 
-def _paced(pace: Pace, parameters: Sequence[Tensor], layout: _Layout, accumulate: int) -> Phases:
+def _paced(pace: Pace, parameters: Sequence[Tensor], layout: Layout, accumulate: int) -> Phases:
     """Gradients become ready in reverse order, each after its share of the last micro-batch's backward pass: its own
     where the pace gives one, its FLOPs' elsewhere.
     """

@@ -14,17 +14,22 @@ Predictions = dict[str, Predicted]
 
 def unknown(case: Case) -> str:
     """Why no time of this case is predicted, in a word, or nothing: what TCP makes of a cable that loses packets, or
-    lets them overtake one another, is not modelled, nor is a cable that changes. What is sent is known all the same.
+    lets them overtake one another, is not modelled, nor is a cable that changes, nor NCCL but for its ring without
+    delay. What is sent is known all the same.
     """
     if case.size == 1:
         return ""
     ways = [way for cable in case.cables for way in (cable.link.up, cable.link.down)]
+    carried_by_nccl = case.devices.backend == "nccl"
     reasons = {
         "timeline": bool(case.changes),
         "loss": any(way.loss.mean for way in ways),
         "corrupt": any(way.corrupt for way in ways),
         "reorder": any(way.reorder for way in ways),
         "jitter": any(way.jitter for way in ways),
+        "NCCL's choice": carried_by_nccl and case.devices.algorithm == "auto",
+        "NCCL's tree": carried_by_nccl and case.devices.algorithm == "tree",
+        "NCCL over a delay": carried_by_nccl and any(way.delay for way in ways),
     }
     return ", ".join(reason for reason, holds in reasons.items() if holds)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rig.model import Job
+from rig.work import Job
 
 
 def throughput(batches: Sequence[int], step_time: float) -> float:

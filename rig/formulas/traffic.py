@@ -77,6 +77,27 @@ def ddp_step_payload(buckets: Sequence[int], broadcasts: Sequence[int], nodes: i
     return tuple(reduced + sum(one[rank] for one in sent) for rank in range(nodes))
 
 
+def node_step_payload(buckets: Sequence[int], broadcasts: Sequence[int], ranks: Sequence[int]) -> tuple[float, ...]:
+    """Payload that crosses each node's link in one DDP step, by node, where nodes have so many `ranks`: what those send
+    to ranks of other nodes.
+
+    The ring goes through the ranks of one node after another, so it enters and leaves a node once, and a node sends
+    what one of all ranks does (collectives.node_link_payload). Of a broadcast's tree, a copy to a rank of another node
+    counts, and its receipt. With one rank a node it is ddp_step_payload.
+    """
+    homes = [node for node, count in enumerate(ranks) for _ in range(count)]
+    ring = sum(gloo_allreduce_payload(size, len(homes)) for size in buckets) if len(ranks) > 1 else 0.0
+    sent = [ring] * len(ranks)
+    strides = [2**k for k in range((len(homes) - 1).bit_length())]
+    copies = [(rank, rank + stride) for stride in strides for rank in range(min(stride, len(homes) - stride))]
+    for size in broadcasts:
+        for start, end in copies:
+            if homes[start] != homes[end]:
+                sent[homes[start]] += size + COPY
+                sent[homes[end]] += RECEIPT
+    return tuple(sent)
+
+
 def ddp_startup_payload(tensors: Sequence[int], nodes: int) -> tuple[float, ...]:
     """Payload each rank sends when DDP is constructed: all parameters and buffers, broadcast from rank 0.
 

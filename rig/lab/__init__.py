@@ -40,6 +40,7 @@ class Lab:
     command: Callable[[str, Sequence[str], Mapping[str, str]], list[str]]
     python: Sequence[str]  # how Python with the rig's code is started in any place
     facts: Mapping[str, Any] = field(default_factory=dict)  # engine, image, GPU: for the record
+    scratch: str = "/tmp"  # a folder of each node's own to write in, gone with the lab
 
 
 def _to_stderr(text: str) -> None:
@@ -54,9 +55,10 @@ class Order:
     run: str  # the run's id; every process of a run carries it as RIG_RUN
     case: Case
     tell: Tell
-    mounts: tuple[Path, ...] = ()  # folders the ranks read, mounted at their own path, read-only
+    mounts: tuple[Path, ...] = ()  # folders and files the ranks read, mounted at their own path, read-only
     warn: Tell = _to_stderr  # what must not scroll by: something is left behind, say
     lock: bool = True  # whether to measure only while no other rig on this machine does
+    out: Path | None = None  # the folder that gets what ranks leave
 
 
 Opener = Callable[[Order], AbstractContextManager[Lab]]

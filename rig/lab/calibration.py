@@ -18,10 +18,12 @@ from rig.fabric import NODE_END
 from rig.formulas.traffic import DDP_CAP, gloo_allreduce_payload
 from rig.lab import Order, Tell, kept, open_lab
 from rig.lab.ceiling import bare
-from rig.lab.ranks import PORT, Outcome, cpus, run_ranks
+from rig.lab.launching import PORT, cpus
+from rig.lab.ranks import Outcome, run_ranks
 from rig.lab.talk import Talk
-from rig.model import Allreduce, Case, Ddp, Host, Pace
+from rig.model import Case, Host
 from rig.units import Size
+from rig.work import Allreduce, Data, Ddp, Pace
 
 NAME = "calibration"  # of its file in the cache folder
 
@@ -130,7 +132,7 @@ def _beyond_pace(run: str) -> float:
     table = models.load(MODEL)
     workload = Ddp(
         PACED_STEPS, PACED_WARMUP, model=MODEL, compute="paced", table=table, bucket_cap=Size(DDP_CAP), seed=0, lr=0.1,
-        data=None,
+        data=Data(),
     )  # fmt: skip
     steps = _steps(run, bare(1, workload, RATE, PACE))
     return max(0.0, fmean(step["end"] - step["start"] for step in steps) - PACE.step())

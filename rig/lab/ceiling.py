@@ -14,8 +14,9 @@ import psutil
 from rig.errors import LabError
 from rig.lab import Order, kept, open_lab
 from rig.lab.talk import Talk
-from rig.model import Allreduce, Case, Impairment, Link, Node, Pace, Tcp, Workload
+from rig.model import Case, Impairment, Link, Node, Tcp
 from rig.units import Duration, Rate, Size
+from rig.work import Allreduce, Pace, Workload
 
 NAME = "ceiling"  # of its file in the cache folder
 RATE = "10gbit"

@@ -32,6 +32,7 @@ from rig.node.undisturbed import undisturbed
 __all__ = ["available", "clean", "open_lab"]
 
 _CODE = "/opt/rig-code"
+_SCRATCH = "/var/tmp"  # in the container's own file system; /tmp may be where a scenario file lies
 _TUN = "/dev/net/tun"
 # A client whose orchestrator was killed would else wait for ever once its container is gone.
 _TIED = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()  # util-linux 2.33
@@ -76,7 +77,7 @@ def open_lab(order: Order) -> Iterator[Lab]:
             fabric = Fabric(_fabric_argv(plan), clean_environment(order.run))
             try:
                 fabric.ready()
-                yield Lab("docker", fabric, pids, _command(plan), _PYTHON, facts)
+                yield Lab("docker", fabric, pids, _command(plan), _PYTHON, facts, _SCRATCH)
             finally:
                 fabric.close()
 
@@ -118,7 +119,7 @@ def _facts(client: docker.DockerClient, case: Case) -> dict[str, Any]:
     if case.gpu == "required" and not offered:
         raise LackError(
             "lab docker: give the nodes a GPU: this engine offers none; install nvidia-container-toolkit "
-            "and restart Docker, or set gpu: auto"
+            "and restart Docker, or set gpu: auto, device: auto"
         )
     return {"engine": info["ServerVersion"], "storage": info["Driver"], "gpu": offered and case.gpu != "none"}
 

@@ -23,7 +23,7 @@ from rig.lab.daemon import attempt, connected, explain
 
 _DOCKERFILE = Path(__file__).with_name("Dockerfile")
 _DEFAULT_BASE = "python:3.11-slim-bookworm"
-_PACKAGES = ("torch", "numpy", "pyroute2")  # of workloads (torch warns without numpy) and fabric; node/ needs none
+_PACKAGES = ("torch", "numpy", "pillow", "pyroute2")  # of workloads (torch warns without numpy) and fabric
 _PINNED = ("torch", "pyroute2")  # versions whose behaviour the rig's formulas and read-back were checked with
 _BUILD_SECONDS = 3600.0  # a GPU build of torch is some gigabytes
 

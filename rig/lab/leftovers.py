@@ -132,7 +132,7 @@ def _start(pid: int) -> int:
 
 
 def _fields(pid: int) -> list[str]:
-    """proc_pid_stat(5) from field 3, the state, on. Field 2's name may hold blanks and brackets: count from the last."""
+    """proc_pid_stat(5) from field 3, the state, on. Field 2 may hold blanks and brackets: count from the last one."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 

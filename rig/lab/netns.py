@@ -17,6 +17,7 @@ from rig.lab import PACKAGE, Lab, Order, clean_environment, hosts_text, sysctls
 from rig.node import namespaces
 
 _TOOL = (sys.executable, "-SE", str(PACKAGE / "node" / "namespaces.py"))
+_SCRATCH = "/dev/shm"  # each node's own: see rig.fabric.holders
 _PYTHON = ("env", f"PYTHONPATH={PACKAGE.parent}", "PYTHONSAFEPATH=1", sys.executable)
 
 
@@ -25,7 +26,9 @@ def open_lab(order: Order) -> Iterator[Lab]:
     """Nodes as namespaces. Raises LackError where this machine forbids user namespaces, FabricError otherwise."""
     gpu = Path("/dev/nvidiactl").exists()
     if order.case.gpu == "required" and not gpu:
-        raise LackError("lab netns: give the nodes a GPU: this machine shows none (/dev/nvidiactl); set gpu: auto")
+        raise LackError(
+            "lab netns: give the nodes a GPU: this machine shows none (/dev/nvidiactl); set gpu: auto, device: auto"
+        )
     fabric = Fabric([*_TOOL, "box", "--", *_PYTHON, "-m", "rig.fabric"], clean_environment(order.run))
     try:
         box = _box(fabric)
@@ -33,15 +36,19 @@ def open_lab(order: Order) -> Iterator[Lab]:
         fabric.sysctls(settings)
         hosts = hosts_text(order.case)
         first, *others = order.case.switches
-        held = [node.name for node in order.case.nodes] + [switch.name for switch in others]
-        pids = fabric.hold([{"name": name, "hosts": hosts, "sysctls": settings} for name in held])
+        fixed = {node.name: [str(path) for path in order.mounts] for node in order.case.nodes}
+        held = [*fixed, *(switch.name for switch in others)]
+        pids = fabric.hold(
+            [{"name": name, "hosts": hosts, "sysctls": settings, "fixed": fixed.get(name, [])} for name in held]
+        )
 
         def command(place: str, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
             pid = 1 if place == first.name else pids[place]
             given = [f"{name}={value}" for name, value in env.items()]
             return [*_TOOL, "enter", str(box), str(pid), "--", "env", *given, *argv]
 
-        yield Lab("netns", fabric, pids, command, _PYTHON, {"gpu": gpu and order.case.gpu != "none"})
+        facts = {"gpu": gpu and order.case.gpu != "none"}
+        yield Lab("netns", fabric, pids, command, _PYTHON, facts, _SCRATCH)
     finally:
         fabric.close()
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rig.errors import UsageError
-from rig.model import LayerTable, Tensor
 from rig.node.machine import cpu, named
+from rig.work import LayerTable, Tensor
 
 SCHEMA = 2  # 1 has published speeds only: {"throughput": samples/s, "optimizer": s}
 READ = (1, 2)

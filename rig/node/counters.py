@@ -10,6 +10,7 @@ import struct
 import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from rig.node import netlink
 
@@ -34,7 +35,8 @@ class Reading:
 class Meter:
     """Reads this process's own sockets (not the rendezvous store's) and one interface's root qdisc.
 
-    A socket that is closed keeps its last reading, so the sum never falls.
+    What ranks of one node say to one another crosses no cable and does not count. A socket that is closed keeps its
+    last reading, so the sum never falls.
     """
 
     def __init__(self, exclude_port: int, interface: str | None) -> None:
@@ -45,7 +47,7 @@ class Meter:
     def read(self) -> Reading:
         """Take a reading. Raises OSError when the kernel refuses."""
         for connection in own_connections():
-            if self._exclude_port not in (connection.local_port, connection.remote_port):
+            if not connection.inside and self._exclude_port not in (connection.local_port, connection.remote_port):
                 self._written[connection.inode] = connection.written
         return Reading(sum(self._written.values()), wire_sent(self._interface), _run_delay())
 
@@ -59,6 +61,7 @@ class Connection:
     remote_port: int
     written: int
     retransmitted: int
+    inside: bool  # whether its peer has this node's own address: another process of it
 
 
 def own_connections() -> Iterator[Connection]:
@@ -88,7 +91,7 @@ def _connection(of: socket.socket) -> Connection | None:
     retransmitted (net/ipv4/tcp_output.c, tcp_write_xmit). The SYN of the side that connects counts as one byte.
     """
     try:
-        remote = of.getpeername()[1]
+        there, remote = of.getpeername()[:2]
     except OSError:
         return None
     info = of.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
@@ -97,8 +100,9 @@ def _connection(of: socket.socket) -> Connection | None:
     queued = struct.unpack("=i", fcntl.ioctl(of.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
     (acknowledged,) = struct.unpack_from("=Q", info, 120)
     (again,) = struct.unpack_from("=Q", info, 208)
-    local = of.getsockname()[1]
-    return Connection(os.fstat(of.fileno()).st_ino, local, remote, acknowledged + queued, again)
+    here, local = of.getsockname()[:2]
+    inside = here == there and not ip_address(here).is_loopback  # which is where tests and people try a rank by hand
+    return Connection(os.fstat(of.fileno()).st_ino, local, remote, acknowledged + queued, again, inside)
 
 
 def wire_sent(interface: str | None) -> int:

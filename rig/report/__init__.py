@@ -6,6 +6,7 @@ curves    speed-up over nodes, and the one-sentence answer
 svg plots pictures (matplotlib, imported when drawn)
 agreement measured over predicted, and errors   breakeven speed-up against bandwidth
 html      report.html            sheets  steps.csv, links.csv
+findings  a run's answer         experiments  one page about several runs
 trace     trace.json (Perfetto)  junit   junit.xml
 tables    the terminal's summary, and one line per case for CI
 """
@@ -35,10 +36,11 @@ def write(record: Mapping[str, Any], folder: Path) -> tuple[Path, ...]:
         "junit.xml": junit.document(run),
         "report.html": html.page(run),
     }
-    return tuple(_write(folder / name, content) for name, content in documents.items())
+    return tuple(write_page(folder / name, content) for name, content in documents.items())
 
 
-def _write(path: Path, content: str) -> Path:
+def write_page(path: Path, content: str) -> Path:
+    """Write one file of a report, its folder too, and return its path. Raises RecordError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8", newline="")

@@ -83,7 +83,7 @@ def _speedups(run: RunView) -> str:
     if len(at_most) > 4:
         at_most = [min(at_most, key=_first), max(at_most, key=_first)]
     parts = [f"{figures.ratio(value)}×{_at(curve)}" for value, curve in at_most]
-    return f"Compared with one node, {most} nodes train at {_listed(parts)} the speed"
+    return f"Compared with one node, {most} nodes train at {listed(parts)} the speed"
 
 
 def _first(pair: tuple[float, Curve]) -> float:
@@ -113,8 +113,9 @@ def _agreement(run: RunView) -> str:
             exact = max(known) < figures.EXACT
             extent = "equal to" if exact else f"within {figures.percent(max(known), signed=False)} of"
             parts.append(f"{noun} {extent} the prediction")
-    return f"; {_listed(parts)}" if parts else ""
+    return f"; {listed(parts)}" if parts else ""
 
 
-def _listed(parts: Sequence[str]) -> str:
+def listed(parts: Sequence[str]) -> str:
+    """a, b and c."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -6,11 +6,14 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rig.report import agreement, breakeven, curves, figures, plots, topologies
+from rig.report import agreement, breakeven, curves, figures, learning, plots, topologies
 from rig.report.reading import text
 from rig.report.views import CaseView, Figure, LinkView, RunView, Step
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # The page stays under 3 MB and readable, whatever the record holds; what is left out is said, and is elsewhere.
 MOST_TIMELINES = 12
@@ -38,6 +41,11 @@ _NAMES = {
     "comm_time": "communication a step",
     "exposed_comm": "exposed communication a step",
     "busbw": "bus bandwidth",
+    "held_out_loss": "held-out loss",
+    "accuracy": "held-out accuracy",
+    "learning_rate": "learning rate of the last step",
+    "time_to_loss": "time to the target loss",
+    "steps_to_loss": "steps to the target loss",
 }
 
 
@@ -64,9 +72,14 @@ class HostRow:
 
 def page(run: RunView) -> str:
     """The page as text. Everything from the record is escaped by the template."""
+    return pages().get_template("report.html.j2").render(run=run, **_pictures(run), **_tables(run))
+
+
+def pages() -> Environment:
+    """The templates of this folder, with numbers as people read them."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    pages = Environment(
+    found = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
@@ -83,8 +96,8 @@ def page(run: RunView) -> str:
         figures.in_unit,
     )
     shown = {show.__name__: show for show in (*shows, figures.number)}
-    pages.filters.update(shown, cut=_cut, described=_described)
-    return pages.get_template("report.html.j2").render(run=run, **_pictures(run), **_tables(run))
+    found.filters.update(shown, cut=_cut, described=_described)
+    return found
 
 
 def _pictures(run: RunView) -> dict[str, Any]:
@@ -95,12 +108,15 @@ def _pictures(run: RunView) -> dict[str, Any]:
     paths = {curve.path for curve in found}
     networks, networks_left_out = topologies.topologies(run.resolved)
     even, even_left_out = breakeven.charts(run)
+    learnt, learnt_left_out = learning.chart(run)
     return {
         "scatters": agreement.scatters(run.cases),
         "errors": agreement.errors(run.cases),
         "errors_left_out": agreement.left_out(run.cases),
         "even": even,
         "even_left_out": even_left_out,
+        "learnt": learnt,
+        "learnt_left_out": learnt_left_out,
         "networks": networks,
         "networks_left_out": networks_left_out,
         "scaling": scaling,

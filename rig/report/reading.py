@@ -17,6 +17,7 @@ from rig.report.views import (
     Bucket,
     CaseView,
     Change,
+    Evaluation,
     Figure,
     LinkView,
     Prospect,
@@ -81,6 +82,7 @@ def read(record: Mapping[str, Any]) -> RunView:
         curves=tuple(_curves(record)),
         seconds=number(summary.get("seconds")),
         exit=number(summary.get("exit")),
+        show=mapping(mapping(mapping(scenario.get("resolved")).get("document")).get("show")),
     )
 
 
@@ -119,6 +121,7 @@ def _case(index: int, raw: Mapping[str, Any]) -> CaseView:
         host={key: value for key, value in mapping(raw.get("host")).items() if key != "bottleneck"},
         figures=_figures(raw),
         changes=tuple(_change(note) for note in mappings(_raw(raw, "notes")) if note.get("event") == "change"),
+        evaluations=tuple(_evaluations(raw)),
         steps=tuple(_step(step) for step in mappings(_raw(raw, "steps"))),
         expected=_expected(raw, dilation if dilation is not None and dilation > 0 else 1.0),
     )
@@ -190,6 +193,14 @@ def _change(note: Mapping[str, Any]) -> Change:
         plugged=note.get("plugged") is not False,
         asked=mapping(note.get("asked")),
     )
+
+
+def _evaluations(raw: Mapping[str, Any]) -> Iterator[Evaluation]:
+    """Those that tell a loss; one that is no number, as of a training that diverged, is left out."""
+    for note in mappings(_raw(raw, "notes")):
+        loss = _moment(note.get("held_out_loss")) if note.get("event") == "evaluated" else None
+        if loss is not None:
+            yield Evaluation(_count(note.get("repeat")) or 0, _count(note.get("step")) or 0, loss)
 
 
 def _step(raw: Mapping[str, Any]) -> Step:

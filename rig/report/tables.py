@@ -50,9 +50,10 @@ def plain(case: Mapping[str, Any]) -> str:
     if speedup.measured is not None:
         against = f" (predicted {figures.ratio(speedup.predicted)})" if speedup.predicted is not None else ""
         parts.append(f"speed-up {figures.ratio(speedup.measured)}{against}")
-    for metric in ("loss", "accuracy"):
-        if (value := view.figure(metric).measured) is not None:
-            parts.append(f"{metric} {figures.plain(value)}")
+    for metric in ("loss", "held_out_loss", "accuracy", "time_to_loss"):
+        figure = view.figure(metric)
+        if figure.measured is not None:
+            parts.append(f"{metric.replace('_', ' ')} {figures.in_unit(figure.measured, figure.unit)}")
     if view.status != "pass":
         parts.append(_line(view.reason, 400) or "no reason in the record")
     return _line("; ".join(parts).translate(_ASCII), 1000)

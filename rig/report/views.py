@@ -127,6 +127,15 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """What a case's rank 0 found on samples that are held out, after a step."""
+
+    repeat: int
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
 class CaseView:
     """One `cases[]` entry."""
 
@@ -147,6 +156,7 @@ class CaseView:
     host: Mapping[str, Any]
     figures: Mapping[str, Figure]
     changes: tuple[Change, ...]
+    evaluations: tuple[Evaluation, ...]
     steps: tuple[Step, ...] = field(repr=False)  # every step of every rank, warm-up included, in the record's order
     expected: Step | None = None  # one step as it was predicted, from 0, real seconds
 
@@ -179,6 +189,7 @@ class RunView:
     curves: tuple[Prospect, ...]
     seconds: float | None
     exit: float | None
+    show: Mapping[str, Any] = field(default_factory=dict)  # what the scenario wants drawn beside other runs
 
     @property
     def counts(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ fields, links, workloads, kinds, ddp, allreduce, written    the keys there are
 network      where each cable's keys are written, and what they say together
 checks       what does not go together in a network
 timeline, traces, moments    what changes on links, and when
+show         what the page about several runs draws
 profiles     measured links between continents
 sets         `--set`, and `sizes` as a sweep
 sweep        blocks of swept paths
@@ -83,10 +84,12 @@ def loads(text: str, name: str, sets: Sequence[str] = ()) -> Scenario:
         what = "is empty" if root.value is None else f"holds {shown(root.plain())}, and a scenario is a mapping of keys"
         raise ScenarioError(f"{root.place}: the file {what}; `rig init` writes one to start from")
     root = sizes_as_sweep(root)
+    asked = blocks(root)[0]  # what a --set takes out of the sweep may still be named in show
     for argument in sets:
         root = sizes_as_sweep(applied(root, argument))
     swept, faults = blocks(root)
-    made, more = _cells(root, swept, faults, Path(name).parent)
+    around = Surroundings(Path(name).parent, most_nodes(root, swept), tuple({**_values(asked), **_values(swept)}))
+    made, more = _cells(root, swept, faults, around)
     cells = list(_once(made))
     if not (faults or more or sets):  # after a --set, cells that it made alike are one
         more = set(_again(swept, made))
@@ -114,9 +117,10 @@ def starter(name: str) -> str:
 
 
 # ── the cells ────────────────────────────────────────────────────────────────────────────────────────
-def _cells(root: Spot, swept: list[Block], known: list[Fault], folder: Path) -> tuple[list[list[Cell]], set[Fault]]:
+def _cells(
+    root: Spot, swept: list[Block], known: list[Fault], around: Surroundings
+) -> tuple[list[list[Cell]], set[Fault]]:
     """The cells of each block, and every fault in one; faults that only follow from `known` ones are left out."""
-    around = Surroundings(folder, most_nodes(root, swept))
     base = root.without(("sweep",))
     made: list[list[Cell]] = [[] for _ in swept]
     faults = set(_hidden(base, swept))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from rig.model import Allreduce
+from rig.scenario.devices import BackendKey, device_complaints, devices
 from rig.scenario.workloads import Complaint, Surroundings, WorkloadKeys
 from rig.units import Size
+from rig.work import Algorithm, Allreduce, Device
 
 if TYPE_CHECKING:
     from rig.scenario.written import Written
@@ -26,6 +27,9 @@ class AllreduceKeys(WorkloadKeys):
     sizes: list[Size] | None = None
     steps: int = Field(5, ge=2, le=100_000)
     warmup: int = Field(2, ge=1, le=10_000)
+    device: Device | None = None
+    backend: BackendKey = "auto"
+    algorithm: Algorithm | None = None
 
     def complaints(self, written: Written, around: Surroundings) -> Iterator[Complaint]:
         if self.sizes is not None:  # a list alone has become a sweep before this is asked
@@ -41,6 +45,7 @@ class AllreduceKeys(WorkloadKeys):
                     yield ("machines", node, key), "has no meaning for an allreduce workload"
         if written.expect.speedup is not None:
             yield ("expect", "speedup"), "an allreduce computes no samples, so it has no speed-up to judge"
+        yield from device_complaints(self, written)
 
     def resolve(self, folder: Path) -> Allreduce:
-        return Allreduce(steps=self.steps, warmup=self.warmup, size=self.size or Size(0))
+        return Allreduce(self.steps, self.warmup, self.size or Size(0), devices(self))

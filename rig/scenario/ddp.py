@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,25 +10,30 @@ from pydantic import AfterValidator, Field, model_validator
 
 from rig import models
 from rig.errors import UsageError
-from rig.model import Ddp, Job, Pace
+from rig.scenario.data import TOKENS, DataKeys
+from rig.scenario.devices import BackendKey, device_complaints, devices
+from rig.scenario.exchange import ExchangeKeys, PlainKeys, exchange_complaints, in_precision
 from rig.scenario.fields import TABLE, Batch, ComputeKeys, Keys, Scaling, hint, pace, table
+from rig.scenario.learning import learning_complaints
 from rig.scenario.reading import shown
 from rig.scenario.workloads import Complaint, Loc, Surroundings, WorkloadKeys
 from rig.units import Size
-from rig.workloads import REAL_MODELS
+from rig.work import Algorithm, Data, Ddp, Device, Job, LayerTable, Optimizer, Pace, Precision
+from rig.workloads import REAL_MODELS, TEXT_MODELS
 
 if TYPE_CHECKING:
     from rig.scenario.written import Written
 
+RATES: Mapping[Optimizer, float] = {"sgd": 0.05, "adamw": 0.002}  # learning rates where none is written
+
 
 def _known_model(name: str) -> str:
-    if ":" in name:
-        raise ValueError(
-            f"{shown(name)}: a factory has to be timed first: `rig profile` makes a layer table of it, whose path "
-            f"stands here then; known without one: {', '.join(models.names())}"
-        )
-    if name not in models.names() and not name.endswith(TABLE):
-        raise ValueError(f"{shown(name)} is no model with a layer table{hint(name, models.names())}")
+    known = (*models.names(), *TEXT_MODELS)
+    module, colon, factory = name.partition(":")
+    if colon and not (module and factory):
+        raise ValueError(f"{shown(name)} names no factory; write it like package.module:factory")
+    if not colon and name not in known and not name.endswith(TABLE):
+        raise ValueError(f"{shown(name)} is no model with a layer table{hint(name, known)}")
     return name
 
 
@@ -66,9 +71,19 @@ class DdpKeys(WorkloadKeys):
     warmup: int = Field(2, ge=2, le=10_000)  # DDP rebuilds its buckets before its second iteration
     bucket_cap: Size = Size(25 * 2**20)
     seed: int = Field(0, ge=0, lt=2**32)
-    lr: float = Field(0.05, gt=0, le=100, allow_inf_nan=False)
-    data: str | None = None
+    lr: float | None = Field(None, gt=0, le=100, allow_inf_nan=False)  # of one node
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
+    lr_warmup: int = Field(0, ge=0, le=100_000)
+    optimizer: Optimizer | None = None
+    precision: Precision = "float32"
+    exchange: ExchangeKeys = ExchangeKeys(allreduce=PlainKeys())
+    data: DataKeys | None = None
+    evaluate: int | None = Field(None, ge=1, le=100_000)  # steps from one evaluation to the next
+    target_loss: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
     train: JobKeys | None = None
+    device: Device | None = None
+    backend: BackendKey = "auto"
+    algorithm: Algorithm | None = None
 
     @property
     def computes_real(self) -> bool:
@@ -95,26 +110,57 @@ class DdpKeys(WorkloadKeys):
         """What `table` knows the model by: its name, or its file's whole path."""
         return str((folder / self.model).absolute()) if self.model.endswith(TABLE) else self.model
 
+    @property
+    def tabled(self) -> bool:
+        """Whether there is a layer table of the model: of a factory's, nothing is known before it has run."""
+        return ":" not in self.model and self.model not in TEXT_MODELS
+
+    def _table(self, folder: Path) -> LayerTable:
+        """The model's layer table, an empty one where there is none. Raises UsageError where its file is no table."""
+        return table(self._table_name(folder)) if self.tabled else LayerTable(self.model, (), (), {})
+
+    def _data(self, folder: Path) -> Data:
+        if self.data is not None:
+            return self.data.resolve(folder)
+        return Data("topics", size=TOKENS) if self.model in TEXT_MODELS else Data()
+
     def resolve(self, folder: Path) -> Ddp:
         return Ddp(
             steps=self.steps,
             warmup=self.warmup,
             model=self.model,
             compute="real" if self.compute.real else "paced",
-            table=table(self._table_name(folder)),
+            table=in_precision(self._table(folder), self.precision),
             bucket_cap=self.bucket_cap,
             seed=self.seed,
-            lr=self.lr,
-            data=None if self.data is None else str((folder / self.data).absolute()),
+            lr=self.lr or RATES[self._optimizer],
+            data=self._data(folder),
+            folder=str(folder.absolute()) if ":" in self.model else "",
+            lr_scaling=self.lr_scaling,
+            lr_warmup=self.lr_warmup,
+            evaluate=self.evaluate or 0,
+            target_loss=self.target_loss,
             accumulate=self.accumulate,
             job=self.train.job if self.train else None,
+            devices=devices(self),
+            exchange=self.exchange.resolve(),
+            precision=self.precision,
+            optimizer=self._optimizer,
         )
+
+    @property
+    def _optimizer(self) -> Optimizer:
+        """The one written, else what the method's authors trained with."""
+        return self.optimizer or ("adamw" if self.exchange.diloco else "sgd")
 
     def complaints(self, written: Written, around: Surroundings) -> Iterator[Complaint]:
         yield from self._strong_complaints(written) if self.scaling == "strong" else self._weak_complaints()
-        yield from self._real_complaints(written, around)
+        yield from self._real_complaints(written)
+        yield from device_complaints(self, written, self.exchange.method)
+        yield from exchange_complaints(self, written.size)
+        yield from learning_complaints(self, around.folder)
         try:
-            table(self._table_name(around.folder))
+            self._table(around.folder)
         except UsageError as error:
             yield ("workload", "model"), shown(str(error), 400)
         else:
@@ -141,21 +187,22 @@ class DdpKeys(WorkloadKeys):
             if machine.batch is not None:
                 yield ("machines", node, "batch"), "does not go with scaling: strong, which divides global_batch evenly"
 
-    def _real_complaints(self, written: Written, around: Surroundings) -> Iterator[Complaint]:
+    def _real_complaints(self, written: Written) -> Iterator[Complaint]:
         if not self.compute.real:
-            if self.data is not None:
-                yield ("workload", "data"), "is read by compute: real only; paced compute has no use for it"
+            if self.device == "cuda":
+                text = "cuda does not go with paced compute, whose waits stand for a GPU's work; write compute: real"
+                yield ("workload", "device"), text
+            if not self.tabled:
+                yield ("workload", "model"), _untimed(self.model)
             return
         if written.dilation not in ("auto", 1):
             text = f"{written.dilation} does not go with compute: real, whose time cannot be stretched; write 1 or auto"
             yield ("dilation",), text
-        if self.model not in REAL_MODELS:
-            known = ", ".join(REAL_MODELS)
-            yield ("workload", "compute"), f"{self.model} has a layer table only; real compute knows {known}"
+        if self.tabled and self.model not in REAL_MODELS:
+            known = ", ".join((*REAL_MODELS, *TEXT_MODELS))
+            text = f"{self.model} has a layer table only; real compute knows {known} and package.module:factory"
+            yield ("workload", "compute"), text
         yield from self._unlike_one_node(written)
-        if self.data is not None and not _is_folder(around.folder, self.data):
-            text = f"{shown(self.data)} is no folder, seen from the scenario file's own; name one that exists"
-            yield ("workload", "data"), text
 
     def _unlike_one_node(self, written: Written) -> Iterator[Complaint]:
         """Real compute is predicted from the one-node run, which tells nothing about another batch per node."""
@@ -174,6 +221,9 @@ class DdpKeys(WorkloadKeys):
             compute, where = own or self.compute, ("machines", node, "compute") if own else where
             if own and own.real != self.compute.real:
                 yield where, "all nodes compute for real, or all are paced; this one differs from workload.compute"
+                return
+        if not self.tabled:
+            return
         if self.scaling == "strong" and compute.forward is not None:
             yield where, "does not say how time depends on the batch, which strong scaling divides; write a throughput"
         known = self._table_name(folder)
@@ -187,8 +237,11 @@ class DdpKeys(WorkloadKeys):
             yield where, str(error)
 
 
-def _is_folder(folder: Path, data: str) -> bool:
-    return "\0" not in data and len(data) < 1024 and (folder / data).is_dir()
+def _untimed(model: str) -> str:
+    return (
+        f"{shown(model)}: it has to be timed first: `rig profile` makes a layer table of it, whose path stands here "
+        f"then; known without one: {', '.join(models.names())}; or write compute: real"
+    )
 
 
 def _unknown_profile(model: str, name: str) -> str:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
 from rig import models
-from rig.model import LayerTable, Pace
 from rig.units import Duration
+from rig.work import LayerTable, Pace
 
 MISSING = "missing, and it has no default"
 TABLE = ".json"  # what a model ends in that is a layer table's path
@@ -53,6 +53,7 @@ def _throughput(value: object) -> float:
 
 
 Batch = Annotated[int, Field(ge=1, le=10**6)]
+Ranks = Annotated[int, Field(ge=1, le=64)]  # training processes of one node
 Scaling = Literal["weak", "strong"]
 Throughput = Annotated[
     float,

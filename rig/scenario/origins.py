@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rig import models
-from rig.model import LayerTable
 from rig.scenario.ddp import DdpKeys
+from rig.work import LayerTable
 
 if TYPE_CHECKING:
     from rig.scenario import Scenario

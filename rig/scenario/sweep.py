@@ -18,7 +18,7 @@ from rig.scenario.reading import Place, Spot, shown
 from rig.scenario.workloads import Loc
 
 MAX_CELLS = 1000
-NOT_SWEPT = ("name", "description", "lab", "gpu", "sweep")  # one run has one of each
+NOT_SWEPT = ("name", "description", "lab", "gpu", "show", "sweep")  # one run has one of each
 FORM = "a mapping {dotted path: [values]}, or a list of such mappings"
 
 

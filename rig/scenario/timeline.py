@@ -86,7 +86,7 @@ def _name_complaints(written: Written, around: Surroundings, loc: Loc, name: str
 def _moment_complaints(written: Written, loc: Loc, entry: EntryKeys) -> Iterator[Complaint]:
     if entry.at is not None and entry.step is not None:
         yield (*loc, "step"), f"{entry.step} stands beside at: {entry.at}; write one of the two"
-    elif entry.step is not None and entry.step >= written.workload.steps:
+    elif entry.step is not None and entry.step >= (written.workload.steps or entry.step + 1):  # a script may tell none
         text = f"{entry.step} never comes to matter: the workload has {written.workload.steps} steps, counted from 0"
         yield (*loc, "step"), text
     elif entry.step is not None and entry.trace is not None:

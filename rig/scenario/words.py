@@ -17,7 +17,7 @@ from rig.scenario.workloads import KEY, Complaint, Loc
 from rig.scenario.written import Written
 
 # Keys and values of the design that a later version brings.
-LATER = frozenset({"faults", "ranks", "gpu", "script", "ssh"})
+LATER = frozenset({"faults", "ssh"})
 _NOT_YET = "not in this version"
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rig.model import Pace, Workload
 from rig.scenario.fields import Keys
+from rig.work import Pace, Workload
 
 if TYPE_CHECKING:
     from rig.scenario.written import Written
@@ -28,6 +28,7 @@ class Surroundings:
 
     folder: Path  # of the scenario file
     most_nodes: int  # the largest node count of the sweep
+    swept: tuple[str, ...] = ()  # dotted paths
 
 
 class WorkloadKeys(Keys):
@@ -38,6 +39,10 @@ class WorkloadKeys(Keys):
     def batch_on(self, written: Written, node: str) -> int:
         """Samples per step on that node; 0 where the workload has none."""
         return 0
+
+    def ranks_on(self, written: Written, node: str) -> int:
+        """Training processes on that node."""
+        return 1
 
     def pace_on(self, written: Written, node: str, folder: Path) -> Pace | None:
         """How long that node computes on a micro-batch; None where nothing is paced. `folder`: the scenario file's."""

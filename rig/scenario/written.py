@@ -13,10 +13,11 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from rig.model import ProbeLimits, Shaper
 from rig.scenario.checks import MAX_DILATION, network_complaints
-from rig.scenario.fields import NODE_NAME, Batch, ComputeKeys, Keys
+from rig.scenario.fields import NODE_NAME, Batch, ComputeKeys, Keys, Ranks
 from rig.scenario.kinds import AnyWorkload
 from rig.scenario.links import MOST_NODES, ClusterKeys, ClusterName, LinkKeys, Wan
 from rig.scenario.reading import shown
+from rig.scenario.show import ShowKeys
 from rig.scenario.timeline import BackgroundKeys, EntryKeys
 from rig.scenario.workloads import KEY, Complaint, Surroundings
 from rig.units import Duration, Fraction, Size
@@ -57,7 +58,8 @@ def _dilation(value: object) -> int | Literal["auto"]:
 
 
 SEAT = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"),
+    *("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"),
     *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "PYTHONPATH"),
 )
 
@@ -121,6 +123,7 @@ class MachineKeys(Keys):
     link: LinkKeys | None = None
     batch: Batch | None = None
     compute: ComputeKeys | None = None
+    ranks: Ranks | None = None
 
 
 class ProbeKeys(Keys):
@@ -161,6 +164,7 @@ class Written(Keys):
     background: list[BackgroundKeys] = Field(default_factory=list, max_length=MOST_ENTRIES)
     env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(default_factory=dict)
     timeout: Annotated[Duration, AfterValidator(_timeout)] = Duration(600 * 10**9)
+    show: ShowKeys = ShowKeys()
 
     @property
     def size(self) -> int:
@@ -174,5 +178,8 @@ def complaints(written: Written, around: Surroundings) -> Iterator[Complaint]:
     for node in written.machines:
         if int(node[1:]) >= around.most_nodes:
             yield ("machines", node, KEY), f"there is no {node}: the largest node count is {around.most_nodes}"
+        if written.machines[node].ranks is not None and written.workload.kind != "script":
+            yield ("machines", node, "ranks"), f"belongs to kind: script; {written.workload.kind} has one on a node"
     yield from network_complaints(written, around)
     yield from written.workload.complaints(written, around)
+    yield from written.show.complaints(around)

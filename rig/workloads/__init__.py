@@ -10,4 +10,5 @@ WORKLOADS: dict[str, str] = {  # kind → the module that each rank runs
     "allreduce": "rig.workloads.allreduce",
 }
 
-REAL_MODELS: tuple[str, ...] = ("cnn", "transformer")  # models that nets.py can compute for real
+REAL_MODELS: tuple[str, ...] = ("cnn", "transformer")  # models that nets.py can compute for real, of images
+TEXT_MODELS: tuple[str, ...] = ("gpt",)  # the same of text; these have no layer table

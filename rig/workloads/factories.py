@@ -19,7 +19,7 @@ from torch import nn
 
 from rig.errors import UsageError
 from rig.workloads.layers import EXCHANGED, dtype, trained
-from rig.workloads.nets import NETS
+from rig.workloads.nets import NETS, TEXT_NETS
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
@@ -38,8 +38,13 @@ class Download(BaseException):
 # ── no network ───────────────────────────────────────────────────────────────────────────────────────
 def forbid_network() -> None:
     """From now on, this process raises Download where it would ask for a name or a connection outside itself."""
-    os.environ.update(dict.fromkeys(OFFLINE, "1"))
+    stay_offline()
     sys.addaudithook(_watch)
+
+
+def stay_offline() -> None:
+    """Tell the libraries that can download to say at once that they may not."""
+    os.environ.update(dict.fromkeys(OFFLINE, "1"))
 
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -58,11 +63,12 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 # ── models ───────────────────────────────────────────────────────────────────────────────────────────
 def factory(model: str) -> Callable[[], Any]:
     """What makes the model, to be called without arguments. Raises UsageError when there is no such thing."""
-    if model in NETS:
-        return NETS[model]
+    own = NETS | TEXT_NETS
+    if model in own:
+        return own[model]
     module, _, name = model.partition(":")
     if not module or not name:
-        known = f"{', '.join(NETS)}, package.module:factory, {', '.join(f'{library}:NAME' for library in LIBRARIES)}"
+        known = f"{', '.join(own)}, package.module:factory, {', '.join(f'{library}:NAME' for library in LIBRARIES)}"
         raise UsageError(f"find the model: the rig knows no such name; there are {known}")
     found = LIBRARIES.get(module, _own)(module, name)
     if missing := _missing(found):

@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore  # dist.TCPStore, under a name type checkers know
 
@@ -24,6 +25,8 @@ class Seat:
     size: int
     store: tuple[str, int]  # address and port of the rendezvous store; port 0: any free one
     interface: str | None  # what gloo binds, and what the wire bytes are counted on
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    backend: str = "gloo"  # or nccl
 
     @classmethod
     def from_environment(cls) -> Seat:
@@ -49,7 +52,7 @@ def read_job(kind: str) -> dict[str, Any]:
 
 @contextmanager
 def joined(seat: Seat) -> Iterator[int]:
-    """Membership of the gloo group of all ranks; yields the store's port, whose traffic is not training's.
+    """Membership of the group of all ranks; yields the store's port, whose traffic is not training's.
 
     All ranks leave together: closing a socket while a peer still reads from it would reset the connection.
     """
@@ -61,7 +64,8 @@ def joined(seat: Seat) -> Iterator[int]:
             f"rendezvous: {'open' if seat.rank == 0 else 'reach'} the store at {address}:{port}: {_first_line(error)}; "
             "end what else has that port, or look at rank 0"
         ) from error
-    dist.init_process_group("gloo", store=store, rank=seat.rank, world_size=seat.size)
+    bound = seat.device if seat.backend == "nccl" else None
+    dist.init_process_group(seat.backend, store=store, rank=seat.rank, world_size=seat.size, device_id=bound)
     try:
         yield store.port
         dist.barrier()

@@ -8,21 +8,18 @@ Of several micro-batches only the last has layers: the others exchange nothing, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
-from torch.futures import Future
-from torch.nn.parallel import DistributedDataParallel
 
 from rig.errors import WorkloadError
+from rig.workloads import exchanges
 from rig.workloads.job import Seat
 from rig.workloads.pacer import Pacer, sharpen_timer
-from rig.workloads.steps import Buckets, Hook, Marks, summed
+from rig.workloads.steps import Buckets, Marks
 
 
 class _Layer(torch.autograd.Function):
@@ -110,7 +107,8 @@ class PacedNet(nn.Module):
         for name, parameter in self.named_parameters():
             grad = parameter.grad
             low, high = (float("nan"),) * 2 if grad is None else (bound.item() for bound in grad.aminmax())
-            if not expected * 0.999 <= low <= high <= expected * 1.001:
+            off = max(1e-3, torch.finfo(parameter.dtype).eps)  # what the type can tell
+            if not expected * (1 - off) <= low <= high <= expected * (1 + off):
                 found = f"{low:g} to {high:g}"
                 raise WorkloadError(
                     f"ddp: check the reduced gradient of {name.replace('/', '.')}: found {found}, "
@@ -150,30 +148,28 @@ class PacedTraining:
         self._buckets, self._job, self._size, self._steps = buckets, job, seat.size, 0
         fill = job["accumulate"] * (seat.rank + 1) / seat.size  # the sum of all micro-batches', divided by the ranks
         self._net = PacedNet(job["table"], self._pacer, fill, job["accumulate"])
-        self.module: nn.Module = self._net
-        self._apart: Callable[[], AbstractContextManager[None]] = nullcontext
-        if self._size > 1:  # one machine alone is the published speed's: without DDP
-            # Every rank's parameters are zeros, so the broadcast that makes them equal (a model's size on slow links,
-            # twice from rank 0 at N = 4) is left out.
-            self.module = ddp = wrapped(self._net, job["bucket_cap"], buckets.hook(self._hook), init_sync=False)
-            self._apart = ddp.no_sync
+        self._exchange = exchanges.paced(job, seat, self._net, buckets, self._pacer.count)
+        self.module = self._exchange.module
+        self._in_buckets = isinstance(self._exchange, exchanges.Hooked)
 
     def step(self) -> Marks:
         """One step: buffers broadcast, micro-batches, the last one's backward with its all-reduces, optimizer."""
         # Alone, nothing ever changes a gradient: writing half a gigabyte of them anew would be this host's own time.
-        self._net.renew_gradients(settled=self._size > 1 and self._steps > 1)
+        self._net.renew_gradients(settled=self._in_buckets and self._steps > 1)
+        self._exchange.renew()
         self._steps += 1
         start = time.monotonic()
         self._pacer.begin()
         for micro_batch in range(self._job["accumulate"] - 1):
-            with self._apart():
+            with self._exchange.apart():
                 self._forward(micro_batch)
         out = self._forward(self._job["accumulate"] - 1)
         forward_end = time.monotonic()
         out.backward()  # type: ignore[no-untyped-call]
-        alone = not self._buckets.spans
-        backward_end = time.monotonic() if alone else self._buckets.last_start
-        self._pacer.optimizer(0.0 if alone else self._buckets.last_end)
+        backward_end = self._buckets.last_start if self._buckets.spans else time.monotonic()
+        self._exchange.after_backward()
+        self._pacer.optimizer(self._buckets.last_end if self._buckets.spans else 0.0)
+        self._exchange.after_step(self._steps - 1)
         end = time.monotonic()
         return Marks(
             start, self._pacer.began, forward_end, backward_end, end, self._job["batch"],
@@ -184,26 +180,13 @@ class PacedTraining:
         """DDP broadcasts buffers before the first forward pass of a step only, whichever it is that exchanges gradients
         (require_forward_param_sync in torch/nn/parallel/distributed.py); without any, forward begins with the step.
         """
-        awaited = micro_batch == 0 and self._size > 1 and bool(self._job["table"]["buffers"])
+        awaited = micro_batch == 0 and self._in_buckets and bool(self._job["table"]["buffers"])
         out: torch.Tensor = self.module(torch.zeros(1), micro_batch, awaited)
         return out
 
-    def _hook(self, state: object, bucket: Any) -> Future[torch.Tensor]:
-        self._pacer.count()  # the layer that completes a bucket: its all-reduce waits for it
-        return summed(state, bucket)
-
     def finish(self) -> dict[str, float | None]:
-        """Check the last step's reduction; raises WorkloadError when it is wrong. The mean of 1, 2, … N is known."""
-        self._net.check(expected=self._job["accumulate"] * (self._size + 1) / 2)
+        """Check the last step's exchange; raises WorkloadError when it is wrong. The mean of 1, 2, … N is known."""
+        self._exchange.check()
+        if self._size == 1 or self._job["exchange"]["method"] == "allreduce":
+            self._net.check(expected=self._job["accumulate"] * (self._size + 1) / 2)
         return {"loss": None, "accuracy": None}
-
-
-def wrapped(net: nn.Module, bucket_cap: int, hook: Hook, init_sync: bool = True) -> DistributedDataParallel:
-    """The network in DDP with a communication hook; `bucket_cap` in bytes.
-
-    DDP closes its first bucket at 1 MiB only where it is left at its default cap, 25 MiB.
-    """
-    cap = None if bucket_cap == 25 * 2**20 else bucket_cap / 2**20
-    ddp = DistributedDataParallel(net, bucket_cap_mb=cap, gradient_as_bucket_view=True, init_sync=init_sync)
-    ddp.register_comm_hook(None, hook)
-    return ddp

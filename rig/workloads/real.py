@@ -1,78 +1,97 @@
-"""Real compute: a small network of the rig's own, trained by DDP on real images."""
+"""Real compute: a model of the rig's own or of a user's, trained by DDP on real data. What it learns is in `tasks`."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn import functional
+from torch import nn
 
 from rig.errors import WorkloadError
-from rig.workloads.data import Images, load
+from rig.workloads import exchanges
+from rig.workloads.devices import clock
 from rig.workloads.job import Seat
-from rig.workloads.nets import NETS
-from rig.workloads.paced import wrapped
-from rig.workloads.steps import Buckets, Marks, averaged
+from rig.workloads.steps import Buckets, Marks
+from rig.workloads.tasks import Task
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, momentum=0.9),
+    "adamw": torch.optim.AdamW,
+}
 
 
 class RealTraining:
     """Steps of real DDP training; see `ddp` for what a training offers."""
 
     def __init__(self, job: dict[str, Any], seat: Seat, buckets: Buckets) -> None:
-        torch.manual_seed(job["seed"])
         self._batch, self._micro_batches = job["batch"], job["accumulate"]
-        self._seat, self._buckets = seat, buckets
-        images, self._held_out = load(job["data"])
-        self._shard = images.shard(seat.rank, seat.size, job["seed"])
-        self.module = wrapped(NETS[job["model"]](), job["bucket_cap"], buckets.hook(averaged))
-        self.module.module.register_forward_pre_hook(self._note_forward)
-        self._optimizer = torch.optim.SGD(self.module.parameters(), lr=job["lr"], momentum=0.9)
-        self._taken = 0  # samples of this rank's share
-        self._forwards: list[float] = []  # when each micro-batch's forward pass began
+        self._seat, self._buckets, self._clock = seat, buckets, clock(seat)
+        self._task = Task(job, seat)
+        in_precision(self._task.net, getattr(torch, job["precision"]))
+        self._exchange = exchanges.real(job, seat, self._task.net, buckets)
+        self.module = self._exchange.module
+        self._task.net.register_forward_pre_hook(self._note_forward)
+        self._optimizer = OPTIMIZERS[job["optimizer"]](self._task.trained, lr=job["lr"])
+        self._steps = 0  # done so far
+        self._forwards: list[Any] = []  # when each micro-batch's forward pass began, as the clock has it
         self._loss = 0.0
+        self._accuracy: float | None = None
 
     def _note_forward(self, *_: object) -> None:
-        self._forwards.append(time.monotonic())
+        self._forwards.append(self._clock.now())
 
     def step(self) -> Marks:
         """One step: buffers broadcast, micro-batches, all-reduces in the last one's backward, SGD with momentum."""
         self._forwards.clear()
-        start = time.monotonic()
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._task.learning_rate(self._steps)
+        self._steps += 1
+        start = self._clock.begin()
         self._optimizer.zero_grad(set_to_none=True)
         losses = []
         for _ in range(self._micro_batches - 1):
-            with self.module.no_sync():
+            with self._exchange.apart():
                 losses.append(self._micro_batch())
                 losses[-1].backward()  # type: ignore[no-untyped-call]
         losses.append(self._micro_batch())
-        forward_end = time.monotonic()
+        forward_end = self._clock.now()
         losses[-1].backward()  # type: ignore[no-untyped-call]
+        in_buckets, backward_end = bool(self._buckets.spans), self._clock.now()
+        self._exchange.after_backward()
         self._optimizer.step()
-        end = time.monotonic()
+        self._exchange.after_step(self._steps - 1)
+        end = self._clock.end()
+        self._buckets.settle()
         self._loss = sum(loss.item() for loss in losses)
-        return Marks(
-            start, self._forwards[0], forward_end, self._buckets.last_start, end, self._batch,
-            self._forwards[-1] - self._forwards[0], loss=self._loss,
-        )  # fmt: skip
+        moments = (self._forwards[0], self._forwards[-1], forward_end, backward_end)
+        first, last, forward_end, backward_end = map(self._clock.told, moments)
+        if in_buckets:  # with DDP, backward goes on until everything is reduced
+            backward_end = self._buckets.last_start
+        return Marks(start, first, forward_end, backward_end, end, self._batch, last - first, loss=self._loss)
 
     def _micro_batch(self) -> torch.Tensor:
         """The loss of the next samples, divided so that those of all micro-batches add up to the whole batch's mean."""
-        count = self._batch // self._micro_batches
-        images, labels = self._shard.batch(self._taken, count)
-        self._taken += count
-        loss: torch.Tensor = functional.cross_entropy(self.module(images), labels) / self._micro_batches
+        loss: torch.Tensor = self._task.loss(self.module, self._batch // self._micro_batches) / self._micro_batches
         return loss
 
+    def evaluate(self) -> dict[str, float | None]:
+        """Rank 0's loss and accuracy on held-out samples; nothing on other ranks."""
+        if self._seat.rank:
+            return {}
+        found = self._task.evaluate()
+        self._accuracy = found["accuracy"]
+        return found | {"learning_rate": self._task.learning_rate(self._steps - 1)}
+
     def finish(self) -> dict[str, float | None]:
-        """The last loss, and on rank 0 the accuracy on held-out images (0 to 1).
+        """The last loss, and on rank 0 the accuracy (0 to 1) of the last evaluation.
 
         Raises WorkloadError when the ranks' networks have drifted apart.
         """
         self._check()
-        accuracy = self._accuracy(self._held_out) if self._seat.rank == 0 else None
-        return {"loss": self._loss, "accuracy": accuracy}
+        return {"loss": self._loss, "accuracy": self._accuracy}
 
     def _check(self) -> None:
         """Every rank added the same mean gradients to the same start, so the sums agree to the last bit."""
@@ -85,10 +104,13 @@ class RealTraining:
                 "the collective is broken, do not trust this run"
             )
 
-    @torch.no_grad()
-    def _accuracy(self, held_out: Images) -> float:
-        net, right, size = self.module.module.eval(), 0, 500
-        for first in range(0, len(held_out), size):
-            images, labels = held_out.batch(first, min(size, len(held_out) - first))
-            right += int((net(images).argmax(dim=1) == labels).sum())
-        return right / len(held_out)
+
+def in_precision(net: nn.Module, dtype: torch.dtype) -> None:
+    """Let a network compute in that type, parameters, gradients and buffers, whatever type its input has."""
+
+    def cast(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(one.to(dtype) if one.is_floating_point() else one for one in inputs)
+
+    if dtype != torch.float32:
+        net.to(dtype)
+        net.register_forward_pre_hook(cast)

@@ -1,37 +1,23 @@
-"""What a step is made of: the moments that matter, every bucket's all-reduce, and one line per step.
+"""What a step exchanges: every bucket's all-reduce, seen from DDP's communication hook. See `marks` for its moments.
 
 No `from __future__ import annotations` here: DDP looks at the hook's annotations and refuses strings.
 """
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket  # dist.GradBucket, under a name type checkers know
 from torch.futures import Future
 
-from rig.node.counters import Meter
-from rig.node.stream import Stream
+from rig.workloads.devices import Clock, HostClock
+from rig.workloads.marks import Marks, StepLog
+
+__all__ = ["Buckets", "Hook", "Marks", "StepLog", "averaged", "summed"]
 
 Hook = Callable[[object, GradBucket], Future[torch.Tensor]]
-
-
-@dataclass(frozen=True)
-class Marks:
-    """The moments of one step (time.monotonic(), s) and what it was about."""
-
-    start: float
-    forward_start: float  # the first layer's, after DDP broadcast the buffers
-    forward_end: float  # the loss of the last micro-batch is known
-    backward_end: float  # the last gradient is ready: its bucket's hook was called
-    end: float  # the optimizer is done
-    samples: int = 0
-    earlier: float = 0.0  # s from forward_start to the forward pass of the last micro-batch: all others
-    late: float = 0.0  # the worst lateness of a paced wait that something waits for (s)
-    late_any: float = 0.0  # the worst of all paced waits
-    loss: float | None = None
 
 
 def summed(_: object, bucket: GradBucket) -> Future[torch.Tensor]:
@@ -51,8 +37,9 @@ def averaged(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
 class Buckets:
     """Start, end and bytes of each bucket's all-reduce in one step, as `hook` sees them."""
 
-    def __init__(self) -> None:
-        self.spans: list[list[float]] = []  # [start, end, bytes], in the order the hook was called
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or HostClock()
+        self.spans: list[list[Any]] = []  # [start, end, bytes], in the order the hook was called; numbers once settled
         self.members: list[list[torch.Tensor]] = []  # the parameters in each, while `notes_members`
         self.notes_members = True  # costs a millisecond a step, which delays what follows
 
@@ -65,50 +52,40 @@ class Buckets:
         """The DDP communication hook that notes what `inner` does; DDP permits only one."""
 
         def noted(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
-            span = [time.monotonic(), 0.0, bucket.buffer().nbytes]
+            span = [self._clock.now(), 0.0, bucket.buffer().nbytes]
             self.spans.append(span)
             if self.notes_members:
                 self.members.append(bucket.parameters())
 
             def ended(done: Future[torch.Tensor]) -> torch.Tensor:  # in the thread that completes the bucket
-                span[1] = time.monotonic()
+                span[1] = self._clock.reduced()
                 return done.value()
 
             return inner(state, bucket).then(ended)
 
         return noted
 
+    @contextmanager
+    def noting(self, size: int) -> Iterator[None]:
+        """While this lasts, `size` bytes are exchanged that no hook sees."""
+        span = [self._clock.now(), 0.0, size]
+        self.spans.append(span)
+        yield
+        span[1] = self._clock.reduced()
+
+    def settle(self) -> None:
+        """Tell the moments as numbers, once the clock's step has ended; a CPU's are."""
+        for span in self.spans:
+            span[:2] = map(self._clock.told, span[:2])
+
     @property
     def last_end(self) -> float:
         """When the last bucket was reduced. Raises ValueError before the first hook call."""
-        return max(span[1] for span in self.spans)
+        last: float = max(span[1] for span in self.spans)
+        return last
 
     @property
     def last_start(self) -> float:
         """When the last gradient was ready. Raises IndexError before the first hook call."""
-        return max(span[0] for span in self.spans)
-
-
-class StepLog:
-    """Streams one line per step with the counters' growth since the line before, outside the timed part."""
-
-    def __init__(self, stream: Stream, meter: Meter, warmup: int) -> None:
-        self._stream = stream
-        self._meter = meter
-        self._warmup = warmup
-        self._last = meter.read()
-
-    def write(self, step: int, marks: Marks, buckets: list[list[float]]) -> None:
-        """Emit a step: times in s, bytes sent by this rank (payload) and on its cable (wire)."""
-        reading = self._meter.read()
-        grown, self._last = reading - self._last, reading
-        self._stream.emit(
-            "step",
-            step=step,
-            warmup=step < self._warmup,
-            buckets=buckets,
-            payload=grown.payload,
-            wire=grown.wire,
-            run_delay=grown.run_delay,
-            **vars(marks),
-        )
+        last: float = max(span[0] for span in self.spans)
+        return last

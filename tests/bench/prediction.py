@@ -26,7 +26,7 @@ from rig.plan import expand
 from tests.bench.agreement import HERE, made_on, off, shortened
 
 RECORD, PAGE = HERE / "docs" / "records" / "prediction.json", HERE / "docs" / "accuracy.md"
-SCENARIO = HERE / "scenarios" / "prediction.yaml"
+SCENARIO = HERE / "scenarios" / "accuracy" / "prediction.yaml"
 SLOW = 1e9  # bit/s: up to here two nodes run undilated as well
 TARGETS = {0.0: (0.005, 0.015), 0.005: (0.03, 0.08)}  # round trip (s) → mean and worst error of step time, of speed-up
 PAYLOAD = 1e-4
@@ -98,8 +98,9 @@ def page(kept: dict[str, Any]) -> str:
     lines = [
         "# Accuracy of predictions",
         "",
-        f"Written by `make bench-prediction` from `docs/records/{RECORD.name}`, a run of `scenarios/prediction.yaml` "
-        f"in lab netns: {made_on(dilated['environment'])}, {dilated['seconds'] / 60:.0f} minutes. "
+        f"Written by `make bench-prediction` from `docs/records/{RECORD.name}`, a run of "
+        f"`scenarios/accuracy/prediction.yaml` in lab netns: {made_on(dilated['environment'])}, "
+        f"{dilated['seconds'] / 60:.0f} minutes. "
         "k is the dilation that `auto` found. Predictions are nominal figures of model and link; nothing is fitted.",
         "",
         "| round trip | cells | figure | mean error | allowed | worst error | allowed |",

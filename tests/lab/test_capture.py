@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from rig.lab import SWITCH, Lab, Order, open_lab
-from rig.lab.ranks import PORT, Outcome, run_ranks
-from rig.model import Allreduce, Case
+from rig.lab.launching import PORT
+from rig.lab.ranks import Outcome, run_ranks
+from rig.model import Case
 from rig.units import Size
+from rig.work import Allreduce
 from tests.cases import case
 from tests.lab.conftest import new_run
 from tests.lab.runs import until

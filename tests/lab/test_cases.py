@@ -16,8 +16,8 @@ import pytest
 from rig import pipeline
 from rig.errors import LabError
 from rig.lab import LABS, Lab, Order, netns
+from rig.lab.launching import PORT
 from rig.lab.preflight import preflight
-from rig.lab.ranks import PORT
 from rig.plan import expand
 from rig.results import CaseResult
 from rig.scenario import load

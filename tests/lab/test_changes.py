@@ -15,8 +15,9 @@ from rig.lab import Lab, open_lab
 from rig.lab.background import background
 from rig.lab.ranks import Outcome, run_ranks
 from rig.lab.schedule import Schedule
-from rig.model import WAYS, Allreduce, Background, Case, Change, Link
+from rig.model import WAYS, Background, Case, Change, Link
 from rig.units import Duration, Rate, Size
+from rig.work import Allreduce
 from tests.cases import case, impairment
 from tests.lab.conftest import new_run, order, ran
 

@@ -14,7 +14,8 @@ from rig.fabric import shape
 from rig.fabric.client import Fabric
 from rig.formulas.predict import predict
 from rig.lab import Lab, Order, open_lab, orders
-from rig.lab.ranks import Outcome, job, run_ranks
+from rig.lab.launching import job
+from rig.lab.ranks import Outcome, run_ranks
 from rig.lab.schedule import NEVER, Schedule
 from rig.lab.wiring import build, ways
 from rig.model import Case

@@ -11,7 +11,8 @@ import pytest
 
 from rig.errors import WorkloadError
 from rig.lab import Order, open_lab
-from rig.lab.ranks import Outcome, cpus, run_ranks
+from rig.lab.launching import cpus
+from rig.lab.ranks import Outcome, run_ranks
 from rig.lab.siblings import crowded, siblings
 from rig.model import Case
 from rig.plan import expand

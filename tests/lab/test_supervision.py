@@ -19,8 +19,8 @@ import pytest
 from rig.errors import LackError, WorkloadError
 from rig.lab import open_lab
 from rig.lab.ranks import Outcome, run_ranks
-from rig.model import Allreduce
 from rig.units import Duration, Size
+from rig.work import Allreduce
 from tests.lab.conftest import new_run, order, processes_of
 from tests.lab.runs import ROOT, Run, assert_unchanged, inhabited, machine, now, spaces_of, start, until
 

@@ -19,7 +19,9 @@ SEND_OVER_LOOPBACK = """
 import json, os, socket, subprocess, sys, threading, time
 from rig.node import counters, netlink
 count, shaper = int(sys.argv[1]), sys.argv[2]
-for command in ("ip link set lo mtu 1500 up", f"tc qdisc add dev lo root handle 1: {shaper}"):
+for command in (
+    "ip link set lo mtu 1500 up", "ip address add 198.18.0.10/32 dev lo", f"tc qdisc add dev lo root handle 1: {shaper}"
+):
     subprocess.run(command.split(), check=True)
 server = socket.create_server(("127.0.0.1", 0))
 store = socket.create_server(("127.0.0.1", 0))
@@ -38,6 +40,9 @@ sender = socket.create_connection(server.getsockname())
 meter = counters.Meter(port, "lo")
 before = meter.read()
 other.sendall(bytes(5000))  # the rendezvous store's traffic is not training's
+neighbour = socket.create_server(("198.18.0.10", 0))
+inside = socket.create_connection(neighbour.getsockname())  # at the same address, as ranks of one node
+inside.sendall(bytes(7000))
 sender.sendall(bytes(count))
 at_once = meter.read() - before  # handed over, though much of it still waits in the send queue
 inode = os.fstat(sender.fileno()).st_ino

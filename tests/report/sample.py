@@ -194,8 +194,17 @@ def newer(case: Document) -> Document:
             "step_time": {**step, "inputs": inputs, "low": step["value"] * 0.97, "high": step["value"] * 1.03},
         },
         "host": {**case["host"], "bottleneck": told},
-        "raw": {**case["raw"], "steps": steps},
+        "raw": {**case["raw"], "steps": steps, "notes": [*case["raw"].get("notes", ()), *evaluations()]},
     }
+
+
+def evaluations() -> list[Document]:
+    """What rank 0 found on held-out samples after every other step of both repeats."""
+    return [
+        {"event": "evaluated", "node": "n0", "repeat": repeat, "step": step, "held_out_loss": 2.0 / (step + 1)}
+        for repeat in range(REPEATS)
+        for step in range(1, STEPS + WARMUP, 2)
+    ]
 
 
 def curve(nodes: int) -> Document:
