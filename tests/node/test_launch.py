@@ -285,6 +285,19 @@ def test_a_script_speaks_by_the_socket_and_what_it_prints_is_words(launcher: Lau
     assert {'{"event": "step", "text": 7}', "20%", "heard"} <= set(words)
 
 
+@pytest.mark.parametrize(("done", "code"), [({"failed": False}, 0), ({"failed": True}, -6), ({}, -6), (None, -6)])
+def test_an_abort_after_the_end_of_a_script_is_none(
+    launcher: Launcher, folder: Path, done: dict[str, bool] | None, code: int
+) -> None:
+    """What torch does to some processes that leave is not the script's; an abort on its way, or after a failure, is."""
+    said = "" if done is None else f'tell(event="done", rank=0, steps=3, **{done})'
+    own(launcher, folder, f"{said}\nos.abort()")
+    launcher.end()
+    assert launcher.heard[-1]["code"] == code
+    words = [one["text"] for one in launcher.of("log")]
+    assert any("aborted after its script had ended well" in text for text in words) == (code == 0)
+
+
 def test_a_script_finds_its_folder_its_programs_and_the_rig(launcher: Launcher, folder: Path) -> None:
     code = """
         import rig, shutil, tempfile

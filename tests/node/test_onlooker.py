@@ -205,7 +205,9 @@ def told() -> dict[str, Events]:
     with listening() as listener:
         answer = watched(TRAININGS, *NAMES, address=listener.name)
     codes = dict(line.split() for line in answer.stdout.splitlines())
-    assert codes == {name: "3" if name == "leaving" else "0" for name in NAMES}, answer.stderr
+    # torch 2.13 may abort a process that is over (docs/facts.md), which the launcher takes for what it is.
+    assert codes.keys() == set(NAMES)
+    assert all(code in ("3" if name == "leaving" else "0", "-6") for name, code in codes.items()), answer.stderr
     assert len(listener.heard) == len(NAMES), "a forked worker spoke, or a training did not"
     return dict(zip(NAMES, listener.heard, strict=True))
 
@@ -313,7 +315,16 @@ def test_without_ddp_steps_are_timed_all_the_same(told: dict[str, Events], name:
 
 
 def test_whoever_exits_early_has_told_so_before(told: dict[str, Events]) -> None:
-    assert told["leaving"][-1] == {"event": "done", "rank": 0, "steps": 4, "loss": None, "accuracy": None}
+    last = {"event": "done", "rank": 0, "steps": 4, "failed": False, "loss": None, "accuracy": None}
+    assert told["leaving"][-1] == last
+
+
+def test_an_exception_that_nobody_caught_is_told() -> None:
+    with listening() as listener:
+        answer = watched("from rig import step; step(); step(); 1 / 0", address=listener.name)
+    assert answer.returncode == 1
+    (events,) = listener.heard
+    assert (events[-1]["event"], events[-1]["failed"]) == ("done", True)
 
 
 def test_a_script_without_torch_stays_so_and_may_mark_steps() -> None:

@@ -170,8 +170,10 @@ class Watch:
         return self._stream
 
     def _finish(self) -> None:
+        """The script is over. `failed`: by an exception that nobody caught, of which Python has taken note by now."""
         if self._stream is not None:
-            self._stream.emit("done", steps=self.steps, loss=None, accuracy=None)
+            failed = getattr(sys, "last_value", None) is not None
+            self._stream.emit("done", steps=self.steps, failed=failed, loss=None, accuracy=None)
 
     def _complain(self, text: str) -> None:
         try:
