@@ -14,7 +14,7 @@ from rig.model import Case, Impairment, Link, Node, Phases
 from rig.plan import FIRST_ADDRESS
 from rig.provision import needs, provided
 from rig.units import Rate, Size
-from rig.work import Ddp, Exchange, LayerTable, Pace, Tensor
+from rig.work import WIDTHS, Ddp, Exchange, LayerTable, Pace, Tensor
 
 APART = Size(1)  # a bucket_cap that every tensor passes, so that each is a bucket of its own
 
@@ -188,8 +188,7 @@ def _told(model: str, one_node: Phases) -> LayerTable:
     which holds the last gradients; and one for the buffers of each dtype, whichever that is.
     """
     parameters = (Tensor(f"bucket {place}", (size // 4,)) for place, size in enumerate(one_node.buckets))
-    types = (("float32", 4), ("int64", 8), ("float16", 2), ("bfloat16", 2))
-    joined = zip(one_node.broadcasts, types, strict=False)
+    joined = zip(one_node.broadcasts, WIDTHS.items(), strict=False)
     buffers = (Tensor(f"buffers in {dtype}", (size // width,), 0.0, dtype) for size, (dtype, width) in joined)
     return LayerTable(model, tuple(parameters)[::-1], tuple(buffers), {})
 

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal
 
 from rig.units import Fraction, Size
 
+WIDTHS: Mapping[str, int] = {"float32": 4, "int64": 8, "float16": 2, "bfloat16": 2}  # bytes of an element
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -29,7 +31,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        return self.numel * {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8}[self.dtype]
+        return self.numel * WIDTHS[self.dtype]
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ from rig.formulas.predict_parts import Predictions, added, told, unknown
 from rig.formulas.star import serving_node_time
 from rig.model import Case, Host, Phases
 from rig.results import Predicted
-from rig.work import Ddp, Exchange
+from rig.work import WIDTHS, Ddp, Exchange
 
 IN_TURN = ("powersgd", "topk", "quantized")  # one bucket after another, each to its end (rig/workloads/hooks.py)
 AFTER_STEPS = ("local_sgd", "hierarchical", "diloco")
-ELEMENTS = {"float32": 4, "bfloat16": 2, "float16": 2}  # bytes
 
 
 def training(case: Case, one_node: Phases | None, host: Host | None) -> Predictions:
@@ -58,7 +57,7 @@ def _hooked(
 ) -> Predictions:
     work = case.workload
     assert isinstance(work, Ddp)
-    element = ELEMENTS[work.precision]
+    element = WIDTHS[work.precision]
     each = [
         bucket_collectives(work.exchange, size, element, tensors)
         for size, tensors in zip(layout.buckets, shapes, strict=True)

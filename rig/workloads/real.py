@@ -44,7 +44,7 @@ class RealTraining:
         self._forwards.append(self._clock.now())
 
     def step(self) -> Marks:
-        """One step: buffers broadcast, micro-batches, all-reduces in the last one's backward, SGD with momentum."""
+        """One step: buffers broadcast, micro-batches, the exchange in or after the last one's backward, optimizer."""
         self._forwards.clear()
         for group in self._optimizer.param_groups:
             group["lr"] = self._task.learning_rate(self._steps)

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -14,6 +15,9 @@ from rig.errors import LackError
 from rig.lab import LABS, Lab, Order, open_lab
 from tests.cases import case
 from tests.conftest import docker_lack
+
+if TYPE_CHECKING:
+    from tests.lab.scripts import Stage
 
 PATIENCE = 5.0  # seconds for something that was told to end
 
@@ -75,3 +79,21 @@ def lab(kind: str) -> Iterator[Lab]:
     """A lab of two nodes, open for all tests that leave it as it is."""
     with open_lab(kind, order(new_run())) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def shared(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A lab of each kind in which one script runs after the other."""
+    from tests.lab.scripts import opened  # which takes its pieces from here
+
+    with opened(kind, tmp_path_factory.mktemp("own")) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(shared: Stage, tmp_path: Path) -> Iterator[Stage]:
+    """The same for one test."""
+    from tests.lab.scripts import cleared
+
+    with cleared(shared, tmp_path) as mine:
+        yield mine

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rig import cards
-from tests.lab.scripts import Stage, cleared, opened
+from tests.lab.scripts import Stage
 
 LOGS = Path(__file__).parents[1] / "data" / "nccl"
 NAMES = ("NCCL_HOSTID", "NCCL_ALGO", "NCCL_SOCKET_IFNAME", "NCCL_SHM_DISABLE", "CUDA_VISIBLE_DEVICES")
@@ -20,18 +17,6 @@ TALKS = f"""
     tell("note", given=[os.environ.get(name) for name in {NAMES}])
     joined(), steps(4)
 """
-
-
-@pytest.fixture(scope="module")
-def shared(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with opened(kind, tmp_path_factory.mktemp("own")) as stage:
-        yield stage
-
-
-@pytest.fixture
-def stage(shared: Stage, tmp_path: Path) -> Iterator[Stage]:
-    with cleared(shared, tmp_path) as mine:
-        yield mine
 
 
 def run(stage: Stage, log: str, *nodes: int, **changes: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,7 @@ import pytest
 from rig.lab import outputs
 from rig.lab.outcome import Outcome
 from rig.node.files import MOST_COPIED
-from tests.lab.scripts import Stage, cleared, opened
-
-
-@pytest.fixture(scope="module")
-def shared(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with opened(kind, tmp_path_factory.mktemp("own")) as stage:
-        yield stage
-
-
-@pytest.fixture
-def stage(shared: Stage, tmp_path: Path) -> Iterator[Stage]:
-    with cleared(shared, tmp_path) as mine:
-        yield mine
+from tests.lab.scripts import Stage
 
 
 def said(outcome: Outcome) -> list[dict[str, Any]]:

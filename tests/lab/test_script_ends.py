@@ -11,7 +11,7 @@ import pytest
 
 from rig.errors import LackError
 from tests.lab.runs import machine, now, start_of, until
-from tests.lab.scripts import SPEAKER, Stage, cleared, opened
+from tests.lab.scripts import SPEAKER, Stage, opened
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +22,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             yield stage
     except LackError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture
-def stage(shared: Stage, tmp_path: Path) -> Iterator[Stage]:
-    with cleared(shared, tmp_path) as mine:
-        yield mine
 
 
 # ── how it may end ───────────────────────────────────────────────────────────────────────────────────
